@@ -1,0 +1,106 @@
+"""Values that cross borders inside ``batch``: small, frozen, picklable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from decant_batch.archive.model import Mode, Reason, Recipe
+
+# Where a source stands after a run has met it: each is in exactly one state.
+State = Literal[
+    "archived",  # a verified archive holds it
+    "reported",  # not a TIFF, and the config says to report those only
+    "changing",  # too young, or it moved while it was read: next run
+    "failed",  # see the failure's class and message
+]
+# What a failure is, and so what is done about it.
+FailureClass = Literal[
+    "transient",  # EIO, ESTALE, a lost worker: tried again in the same run, then next run
+    "poison",  # its worker died more than once: parked
+    "permanent",  # trying again cannot help until someone acts
+    "destination",  # the destination is full or read-only: the run stops
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One file on the share, as the walk saw it; nothing of it was opened.
+
+    ``relpath`` is relative to the source root with ``/`` between parts; bytes that are not UTF-8
+    are surrogate-escaped. ``mode`` holds the permission bits.
+    """
+
+    relpath: str
+    size: int
+    mtime_ns: int
+    mode: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """A place the walk could not read, or a source that failed: path, class and message."""
+
+    relpath: str
+    failure: FailureClass
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What reading only a source's headers told us; numbers from which memory is computed.
+
+    ``is_tiff`` is true for a TIFF by its first bytes or by its name. ``live_nbytes`` is the exact
+    maximum of bytes of pages begun and not finished at any offset of the source (memory.sweep).
+    """
+
+    source: Source
+    is_tiff: bool
+    mode: Mode
+    reason: Reason | None = None
+    detail: str = ""
+    page_nbytes: int = 0
+    page_count: int = 0
+    segment_count: int = 0
+    live_nbytes: int = 0
+    pixels_nbytes: int = 0
+    tiled: bool = False
+    trouble: Trouble | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One archive to make. ``archive`` is relative to the destination.
+
+    ``projected_bytes`` is the whole memory of a worker that does this job, reserved included.
+    ``mode`` is what the plan expects; ``reason`` why it is verbatim.
+    """
+
+    source: Source
+    archive: str
+    mode: Mode
+    reason: Reason | None
+    detail: str
+    recipe: Recipe
+    projected_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one source; small, and the only thing that travels back to the driver."""
+
+    source: Source
+    state: State
+    archive: str | None = None
+    mode: Mode | None = None
+    reason: Reason | None = None
+    detail: str = ""
+    sha256: str = ""
+    archive_nbytes: int = 0
+    adopted: bool = False
+    failure: FailureClass | None = None
+    message: str = ""
+    projected_bytes: int = 0
+    peak_bytes: int = 0
+    seconds: float = 0.0
+    worker: str = ""
