@@ -104,3 +104,55 @@ class Outcome:
     peak_bytes: int = 0
     seconds: float = 0.0
     worker: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """How many sources, of how many bytes, in how many bytes of archives."""
+
+    count: int = 0
+    source_nbytes: int = 0
+    archive_nbytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """Where a run stands now. Until ``walk_ended`` what was found is not the whole.
+
+    ``settled_*`` were archived or reported by earlier runs and are unchanged; ``done_*`` were
+    finished by this run, whatever their state; ``underway_nbytes`` are the bytes already read of
+    sources not finished. ``running`` names some sources that workers have now.
+    """
+
+    found_count: int = 0
+    found_nbytes: int = 0
+    walk_ended: bool = False
+    settled_count: int = 0
+    settled_nbytes: int = 0
+    done_count: int = 0
+    done_nbytes: int = 0
+    failed_count: int = 0
+    underway_nbytes: int = 0
+    running: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What a run did, as the ledger has it: every source the walk found is in ``states`` once.
+
+    ``settled`` counts those of ``states`` that an earlier run had finished and this run did not
+    open. ``troubles`` are folders that could not be read and sources that failed, the first of
+    many. ``stopped`` says why the run ended before its end, if it did.
+    """
+
+    run: int
+    states: dict[State, Tally]
+    modes: dict[Mode, Tally]
+    reasons: dict[str, int]
+    settled: Tally
+    troubles: tuple[Trouble, ...]
+    trouble_count: int
+    seconds: float
+    ledger: str
+    report: str | None
+    stopped: str | None = None
