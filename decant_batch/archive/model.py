@@ -29,7 +29,6 @@ Reason = Literal[
     "page-too-large",
     "volumetric-page",
     "no-pixels",
-    "ifd-loop",
     "too-many-pages",
     "not-a-tiff",
     "empty-file",
@@ -161,6 +160,36 @@ class Packed:
     source_nbytes: int
     archive_nbytes: int
     sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """What an archive says of itself, no pixel read; sizes in bytes.
+
+    ``shape`` and ``axes`` are those of array ``0`` (empty for verbatim archives), ``relpath`` the
+    source's path under its root where it was recorded, ``members`` the relpaths of a series.
+    """
+
+    uri: str
+    container: ContainerKind
+    mode: Mode
+    reason: str | None
+    detail: str
+    original_name: str
+    relpath: str | None
+    mtime_ns: int | None
+    source_nbytes: int
+    archive_nbytes: int
+    sha256: str
+    byteorder: str
+    shape: tuple[int, ...]
+    axes: tuple[str, ...]
+    dtype: str
+    page_count: int
+    husk_nbytes: int
+    codec: str
+    written_by: str
+    members: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

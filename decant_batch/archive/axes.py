@@ -1,0 +1,135 @@
+"""How the pages of a source are arranged: the leading axes, in storage order.
+
+tifffile reads what the file's own metadata says (OME-XML, ImageJ, LSM, STK, shaped); where that
+does not fit the pages that are really there, they make one axis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tifffile
+
+from decant_batch.archive.segments import Segments, sample_pages
+
+# Beyond this many pages tifffile is not asked: its series would hold every page.
+MAX_PAGES_WITH_AXES = 20_000
+# Kinds of tifffile's series that tell axes and open no other file.
+_KINDS = ("shaped", "ome", "imagej", "lsm", "stk")
+_NAMES = {"T": "t", "C": "c", "Z": "z", "S": "c"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """Names and lengths of the leading axes in storage order; planar samples are one of them.
+
+    ``order[k]`` is the IFD that is k-th in storage order; ``planes_per_ifd`` is above 1 where one
+    IFD stands for many contiguous planes.
+    """
+
+    axes: tuple[str, ...]
+    leading: tuple[int, ...]
+    order: Sequence[int]
+    planes_per_ifd: int = 1
+
+
+def flat(page: Any, count: int) -> Stack:  # noqa: ANN401 - a TiffPage
+    """The arrangement of ``count`` pages like ``page`` of which nothing else is known."""
+    samples = sample_pages(page)
+    if samples == 1:
+        return Stack(axes=("z",), leading=(count,), order=range(count))
+    return Stack(axes=("z", "c"), leading=(count, samples), order=range(count))
+
+
+def told(
+    tiff: Any,  # noqa: ANN401 - a TiffFile
+    page: Any,  # noqa: ANN401 - a TiffPage
+    ifds: Sequence[int],
+    found: Segments,
+) -> Stack | None:
+    """The arrangement that the metadata tells of the pages at the offsets ``ifds``, if it does.
+
+    ``page`` is the first of them and ``found`` their segments. What tifffile raises for metadata
+    that does not hold passes through.
+    """
+    has_axes = any(getattr(tiff, f"is_{kind}", False) for kind in _KINDS)
+    if not has_axes or len(ifds) > MAX_PAGES_WITH_AXES or not _is_plausible(tiff, len(ifds)):
+        return None
+    series = max(tiff.series, key=lambda each: each.nbytes, default=None)
+    return None if series is None else _from_series(series, page, ifds, found, tiff.filehandle.size)
+
+
+def _is_plausible(tiff: Any, count: int) -> bool:  # noqa: ANN401 - a TiffFile
+    """False where OME-XML declares so many planes that tifffile would fill memory with them."""
+    if not tiff.is_ome:
+        return True
+    images = tifffile.xml2dict(tiff.ome_metadata)["OME"]["Image"]
+    for image in images if isinstance(images, list) else [images]:
+        declared = math.prod(int(image["Pixels"].get(f"Size{axis}", 1)) for axis in "ZCT")
+        if declared > 64 * max(count, 64):
+            return False
+    return True
+
+
+def _from_series(
+    series: Any,  # noqa: ANN401 - a TiffPageSeries
+    page: Any,  # noqa: ANN401 - a TiffPage
+    ifds: Sequence[int],
+    found: Segments,
+    size: int,
+) -> Stack | None:
+    """Arrangement that a series tells, where it is about just these pages."""
+    letters, leading = _leading(series)
+    planes = math.prod(leading) // sample_pages(page)
+    if len(ifds) == 1 and planes > 1:
+        return _virtual(series, page, letters, leading, found, size)
+    place = {ifd: i for i, ifd in enumerate(ifds)}
+    order = [place[each.offset] for each in series.pages if each is not None]
+    if planes != len(ifds) or sorted(order) != list(range(len(ifds))):
+        return None
+    return _named(letters, leading, order, planes_per_ifd=1)
+
+
+def _virtual(
+    series: Any,  # noqa: ANN401 - a TiffPageSeries
+    page: Any,  # noqa: ANN401 - a TiffPage
+    letters: str,
+    leading: tuple[int, ...],
+    found: Segments,
+    size: int,
+) -> Stack | None:
+    """One IFD over many contiguous planes: ImageJ hyperstacks, STK, truncated shaped files."""
+    count = math.prod(leading)
+    contiguous = len(found.offsets) == 1 and series.dataoffset == found.offsets[0]
+    if (
+        sample_pages(page) > 1
+        or not contiguous
+        or found.offsets[0] + count * found.nbytes[0] > size
+    ):
+        return None
+    return _named(letters, leading, (0,), planes_per_ifd=count)
+
+
+def _leading(series: Any) -> tuple[str, tuple[int, ...]]:  # noqa: ANN401 - a TiffPageSeries
+    """Letters and lengths of a series' axes before (Y, X) or (Y, X, S)."""
+    letters, shape = str(series.axes), tuple(int(length) for length in series.shape)
+    y = letters.index("YX")
+    if letters[y + 2 :] not in ("", "S"):
+        raise ValueError(f"axes {letters}")
+    return letters[:y], shape[:y]
+
+
+def _named(
+    letters: str, leading: tuple[int, ...], order: Sequence[int], *, planes_per_ifd: int
+) -> Stack:
+    """Axes by their NGFF names; merged into one where NGFF has no place for them all."""
+    axes: list[str] = []
+    for letter in letters:
+        free = [each for each in "ztc" if each not in axes and each.upper() not in letters]
+        axes.append(_NAMES.get(letter) or (free[0] if free else "?"))
+    if not axes or "?" in axes or len(set(axes)) != len(axes):
+        axes, leading = ["z"], (math.prod(leading),)
+    return Stack(axes=tuple(axes), leading=leading, order=order, planes_per_ifd=planes_per_ifd)

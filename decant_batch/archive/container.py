@@ -1,0 +1,388 @@
+"""Containers of an archive's keys: a zip file or a folder behind one interface.
+
+The operations are those of the Zarr ZIP store specification 1.0 (get, set, list, list_prefix,
+list_dir, canonical URI); a container is written once, key by key, and never changed.
+
+Layout of a zip that we write; every entry STORED, every record ZIP64, every name once::
+
+    local header + data        one per key, in the order of ``set``
+    central directory          metadata first, breadth first; then the chunks in written order
+    ZIP64 end + locator, end   counts, size and offset of the directory
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import struct
+import zipfile
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import IO, Self
+
+from decant_batch.archive.model import ContainerKind
+from decant_batch.errors import ArchiveDamaged, NameTaken
+
+_METADATA_NAMES = frozenset({".zgroup", ".zattrs", ".zarray", ".zmetadata", "manifest.json"})
+
+
+class Container(ABC):
+    """Keys and their bytes; a context manager that closes what it opened.
+
+    ``set`` is for containers made by ``create`` and takes each key once; after ``close`` what was
+    written is complete and on stable storage.
+    """
+
+    kind: ContainerKind
+    path: Path
+
+    @abstractmethod
+    def get(self, key: str) -> bytes:
+        """Value of ``key``. Raises KeyError where there is none, ArchiveDamaged on a bad CRC."""
+
+    @abstractmethod
+    def set(self, key: str, value: bytes | memoryview) -> None:
+        """Write ``value`` as ``key``. Raises ValueError where the key was written before."""
+
+    @abstractmethod
+    def list(self) -> Sequence[str]:
+        """All keys; a zip's directory entries are not keys."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Complete what was written, bring it to stable storage, and close."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Close and remove what was written so far."""
+
+    @abstractmethod
+    def drop_cache(self) -> None:
+        """Ask the system to forget its cached pages, so that the next read is from the disk."""
+
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes that the container takes: file sizes, without the file system's rounding."""
+
+    def list_prefix(self, prefix: str) -> Sequence[str]:
+        """Keys that begin with ``prefix``, a string, not a folder."""
+        return [key for key in self.list() if key.startswith(prefix)]
+
+    def list_dir(self, prefix: str) -> Sequence[str]:
+        """Names directly within the folder ``prefix`` ('' for the root), sorted."""
+        base = f"{prefix.rstrip('/')}/" if prefix.rstrip("/") else ""
+        return sorted({key[len(base) :].split("/", 1)[0] for key in self.list_prefix(base)})
+
+    @property
+    def uri(self) -> str:
+        """Canonical URI of the container (RFC 8089)."""
+        return canonical_uri(self.path.absolute())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+
+def canonical_uri(path: PurePath) -> str:
+    """``file://`` URI of an absolute path: RFC 8089, also for Windows drive paths.
+
+    The drive letter is lower case, as the store specification's example has it.
+    """
+    uri = path.as_uri()
+    drive = path.drive
+    if len(drive) == 2 and drive[1] == ":":
+        uri = uri.replace(f"file:///{drive}", f"file:///{drive.lower()}", 1)
+    return uri
+
+
+def create(path: Path, kind: ContainerKind) -> Container:
+    """A new, empty container at ``path``.
+
+    Raises
+    ------
+    NameTaken
+        Where something stands at ``path``: it is never overwritten.
+    OSError
+        Where the folder is missing, read-only or full.
+    """
+    try:
+        return ZipWriter(path) if kind == "zip" else FolderContainer(path, new=True)
+    except FileExistsError as error:
+        raise NameTaken(f"{path}: exists already; move it away or choose another name") from error
+
+
+def open_container(path: Path) -> Container:
+    """The container at ``path``, for reading.
+
+    Raises
+    ------
+    ArchiveDamaged
+        Where it is neither a folder nor a zip whose directory can be read.
+    OSError
+        Where it cannot be opened.
+    """
+    if stat.S_ISDIR(path.stat().st_mode):
+        return FolderContainer(path, new=False)
+    try:
+        return ZipReader(path)
+    except (zipfile.BadZipFile, UnicodeDecodeError, NotImplementedError, struct.error) as error:
+        raise ArchiveDamaged(f"{path}: not a readable zip file ({error})") from error
+
+
+def in_reading_order(keys: Iterable[str]) -> list[str]:
+    """Keys with metadata first, breadth first, then the others in the order given."""
+    ordered = list(keys)
+    metadata = [key for key in ordered if key.rsplit("/", 1)[-1] in _METADATA_NAMES]
+    metadata.sort(key=lambda key: (key.count("/"), key))
+    first = frozenset(metadata)
+    return metadata + [key for key in ordered if key not in first]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    crc: int
+    nbytes: int
+    offset: int
+
+
+# APPNOTE 6.3.9: local header, central header, ZIP64 end, ZIP64 locator, end (4.3.7 to 4.3.16).
+_LOCAL = struct.Struct("<4s5H3I2H")
+_CENTRAL = struct.Struct("<4s6H3I5H2I")
+_ZIP64_END = struct.Struct("<4sQ2H2I4Q")
+_ZIP64_LOCATOR = struct.Struct("<4sIQI")
+_END = struct.Struct("<4s4H2IH")
+_VERSION = 45  # the first with ZIP64
+_UTF8 = 0x800
+_DATE, _TIME = (1 << 5) | 1, 0  # 1980-01-01 00:00: the same source gives the same bytes
+_FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF
+_MODE = (stat.S_IFREG | 0o644) << 16
+
+
+class ZipWriter(Container):
+    """A zip being written: deterministic, STORED, ZIP64, each name once."""
+
+    kind: ContainerKind = "zip"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: IO[bytes] = path.open("xb")
+        self._entries: dict[str, _Entry] = {}
+        self._offset = 0
+
+    def get(self, key: str) -> bytes:
+        """Value of a key written before."""
+        entry = self._entries[key]
+        self._file.flush()
+        with self.path.open("rb") as file:
+            file.seek(entry.offset + _LOCAL.size + len(key.encode()) + 20)
+            return file.read(entry.nbytes)
+
+    def set(self, key: str, value: bytes | memoryview) -> None:
+        """Append ``value`` as the entry ``key``."""
+        if key in self._entries:
+            raise ValueError(f"{key}: written before; a container takes each key once")
+        entry = _Entry(crc=zlib.crc32(value), nbytes=len(value), offset=self._offset)
+        name = key.encode()
+        extra = struct.pack("<2H2Q", 1, 16, entry.nbytes, entry.nbytes)
+        self._write(
+            _LOCAL.pack(
+                b"PK\x03\x04", _VERSION, _UTF8, 0, _TIME, _DATE, entry.crc, _FULL32, _FULL32,
+                len(name), len(extra),
+            )
+            + name
+            + extra
+        )  # fmt: skip
+        self._write(value)
+        self._entries[key] = entry
+
+    def list(self) -> Sequence[str]:
+        """Keys written so far."""
+        return tuple(self._entries)
+
+    def close(self) -> None:
+        """Write the central directory, bring the file to stable storage, close it."""
+        if self._file.closed:
+            return
+        start = self._offset
+        for key in in_reading_order(self._entries):
+            self._write(_central_record(key, self._entries[key]))
+        self._write(_end_records(len(self._entries), start, self._offset - start))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def discard(self) -> None:
+        """Close and remove the unfinished file."""
+        try:
+            self._file.close()
+        finally:  # closing flushes, and a full disk refuses that too
+            self.path.unlink(missing_ok=True)
+
+    def drop_cache(self) -> None:
+        """Forget the file's cached pages."""
+        _drop_cache(self.path)
+
+    def nbytes(self) -> int:
+        """Bytes written so far."""
+        return self._offset
+
+    def _write(self, data: bytes | memoryview) -> None:
+        self._file.write(data)
+        self._offset += len(data)
+
+
+def _central_record(key: str, entry: _Entry) -> bytes:
+    name = key.encode()
+    extra = struct.pack("<2H3Q", 1, 24, entry.nbytes, entry.nbytes, entry.offset)
+    record = _CENTRAL.pack(
+        b"PK\x01\x02", (3 << 8) | _VERSION, _VERSION, _UTF8, 0, _TIME, _DATE, entry.crc,
+        _FULL32, _FULL32, len(name), len(extra), 0, 0, 0, _MODE, _FULL32,
+    )  # fmt: skip
+    return record + name + extra
+
+
+def _end_records(count: int, start: int, nbytes: int) -> bytes:
+    zip64 = _ZIP64_END.pack(
+        b"PK\x06\x06", _ZIP64_END.size - 12, (3 << 8) | _VERSION, _VERSION, 0, 0,
+        count, count, nbytes, start,
+    )  # fmt: skip
+    locator = _ZIP64_LOCATOR.pack(b"PK\x06\x07", 0, start + nbytes, 1)
+    end = _END.pack(b"PK\x05\x06", 0, 0, _FULL16, _FULL16, _FULL32, _FULL32, 0)
+    return zip64 + locator + end
+
+
+class ZipReader(Container):
+    """A zip opened for reading; also one that others wrote, with deflate or folder entries."""
+
+    kind: ContainerKind = "zip"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._zip = zipfile.ZipFile(path)
+
+    def get(self, key: str) -> bytes:
+        """Value of ``key``, its CRC checked."""
+        try:
+            return self._zip.read(key)
+        except (zipfile.BadZipFile, NotImplementedError, EOFError, zlib.error) as error:
+            raise ArchiveDamaged(f"{self.path}: entry {key}: {error}") from error
+
+    def set(self, key: str, value: bytes | memoryview) -> None:
+        """Refuse: an archive is never changed."""
+        raise ValueError(f"{self.path}: open for reading; {key} cannot be written")
+
+    def list(self) -> Sequence[str]:
+        """Keys in the order of the central directory."""
+        return [name for name in self._zip.namelist() if not name.endswith("/")]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._zip.close()
+
+    discard = close
+
+    def drop_cache(self) -> None:
+        """Forget the file's cached pages."""
+        _drop_cache(self.path)
+
+    def nbytes(self) -> int:
+        """Size of the file."""
+        return self.path.stat().st_size
+
+
+class FolderContainer(Container):
+    """A folder with one file per key."""
+
+    kind: ContainerKind = "folder"
+
+    def __init__(self, path: Path, *, new: bool) -> None:
+        self.path = path
+        self._new = new
+        if new:
+            path.mkdir()
+
+    def get(self, key: str) -> bytes:
+        """Bytes of the key's file."""
+        try:
+            return self._file(key).read_bytes()
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            raise KeyError(key) from error
+
+    def set(self, key: str, value: bytes | memoryview) -> None:
+        """Write the key's file and bring it to stable storage."""
+        if not self._new:
+            raise ValueError(f"{self.path}: open for reading; {key} cannot be written")
+        file = self._file(key)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with file.open("xb") as handle:
+                handle.write(value)
+                handle.flush()
+                os.fsync(handle.fileno())
+        except FileExistsError as error:
+            raise ValueError(f"{key}: written before; a container takes each key once") from error
+
+    def list(self) -> Sequence[str]:
+        """Keys, sorted, metadata first."""
+        return in_reading_order(
+            sorted(file.relative_to(self.path).as_posix() for file in self._files())
+        )
+
+    def close(self) -> None:
+        """Bring the folders' entries to stable storage."""
+        if self._new:
+            for folder, _, _ in os.walk(self.path):
+                sync_folder(Path(folder))
+            self._new = False
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        if self._new:
+            shutil.rmtree(self.path)
+
+    def drop_cache(self) -> None:
+        """Forget the files' cached pages."""
+        for file in self._files():
+            _drop_cache(file)
+
+    def nbytes(self) -> int:
+        """Sum of the files' sizes."""
+        return sum(file.stat().st_size for file in self._files())
+
+    def _file(self, key: str) -> Path:
+        if not key or key.startswith("/") or ".." in key.split("/") or "\0" in key:
+            raise KeyError(key)
+        return self.path / key
+
+    def _files(self) -> Iterator[Path]:
+        for folder, _, names in os.walk(self.path):
+            yield from (Path(folder, name) for name in names)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring a folder's entries to stable storage, so that a rename survives a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+_Advise = Callable[[int, int, int, int], None]
+
+
+def _drop_cache(path: Path) -> None:
+    advise: _Advise | None = getattr(os, "posix_fadvise", None)
+    if advise is None:  # macOS and Windows have no such call: verify reads what the system gives
+        return
+    with path.open("rb") as file:
+        advise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,0 +1,255 @@
+"""Which byte ranges of a TIFF are real pixels, or why they cannot be had.
+
+tifffile reads the headers; nothing here decodes a pixel or reads beyond the IFDs, so a header that
+lies costs what is in the file and no more. Pages are read one by one and only their segments kept,
+in flat arrays: tifffile's own lists of pages would grow with the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import math
+import struct
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tifffile
+
+from decant_batch.archive import axes
+from decant_batch.archive.axes import Stack
+from decant_batch.archive.model import MAX_PAGE_NBYTES, Int64s, Layout, Reason, Refusal
+from decant_batch.archive.segments import Segments, bits, geometry, sample_pages
+
+# Without a handler the warnings of tifffile about odd files would go to standard error.
+logging.getLogger("tifffile").addHandler(logging.NullHandler())
+
+MAX_PAGES = 1_000_000
+_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+
+# What a parser of hostile headers raises for them; OSError is not among them on purpose.
+PARSER_ERRORS: tuple[type[Exception], ...] = (
+    tifffile.TiffFileError,
+    struct.error,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    RuntimeError,
+    MemoryError,
+)
+
+
+def is_tiff(head: bytes) -> bool:
+    """True where a file that begins with ``head`` says it is a TIFF (TIFF 6.0 section 2)."""
+    return head[:4] in _MAGIC
+
+
+def survey(path: Path) -> Layout | Refusal:
+    """Layout of the TIFF at ``path``, or the reason why it can only be kept verbatim.
+
+    Raises
+    ------
+    OSError
+        Where the file cannot be read; a header that points outside of it is a Refusal.
+    """
+    with path.open("rb") as file:
+        head = file.read(4)
+    if not head:
+        return Refusal(reason="empty-file", detail="the file has no bytes")
+    if not is_tiff(head):
+        return Refusal(reason="not-a-tiff", detail=f"the file begins with {head!r}")
+    try:
+        with tifffile.TiffFile(path, _multifile=False) as tiff:
+            return _survey(tiff)
+    except PARSER_ERRORS as error:
+        return _unreadable(error)
+    except OSError as error:
+        if error.errno not in (None, errno.EINVAL):  # EINVAL: a seek to where no file can be
+            raise
+        return _unreadable(error)
+
+
+def _unreadable(error: Exception) -> Refusal:
+    return _refuse("unreadable-tiff", f"{type(error).__name__}: {error}"[:200])
+
+
+def _refuse(reason: Reason, detail: str) -> Refusal:
+    return Refusal(reason=reason, detail=detail)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Group:
+    """Pages that are alike, in the order of the IFD chain: the first, IFD offsets, segments."""
+
+    page: Any
+    refusal: Refusal | None
+    ifds: array[int] = field(default_factory=lambda: array("q"))
+    segments: Segments = field(default_factory=Segments)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all its pages' pixels, as far as the header can be believed."""
+        samples = math.prod(int(length) for length in self.page.shape)
+        return len(self.ifds) * samples * bits(self.page) // 8
+
+    def add(self, page: Any) -> None:  # noqa: ANN401 - a TiffPage
+        """Take one more page."""
+        self.ifds.append(page.offset)
+        if self.refusal is None and (odd := self.segments.add(page)) is not None:
+            self.refusal = _refuse(odd, f"page {page.index}: strips or tiles are not whole")
+
+
+def _survey(tiff: Any) -> Layout | Refusal:  # noqa: ANN401 - a TiffFile
+    groups = _groups(tiff)
+    if isinstance(groups, Refusal):
+        return groups
+    group = max(groups, key=lambda each: each.nbytes, default=None)
+    if group is None:
+        return _refuse("no-pixels", "no page has pixels")
+    if group.refusal is not None:
+        return group.refusal
+    return _checked(_layout(group, _stack(tiff, group), tiff))
+
+
+def _groups(tiff: Any) -> list[_Group] | Refusal:  # noqa: ANN401 - a TiffFile
+    """Pages of the file by likeness; an IFD that was there before ends the chain."""
+    groups: dict[tuple[object, ...], _Group] = {}
+    seen: set[int] = set()
+    for page in _chain(tiff):
+        if page.offset in seen:
+            break
+        if len(seen) == MAX_PAGES:
+            return _refuse("too-many-pages", f"more than {MAX_PAGES} IFDs")
+        seen.add(page.offset)
+        for each in (page, *_sub_pages(page, seen)):
+            if math.prod(each.shape):
+                key = _likeness(each)
+                if key not in groups:
+                    groups[key] = _Group(page=each, refusal=_refusal(each))
+                groups[key].add(each)
+    return list(groups.values())
+
+
+def _chain(tiff: Any) -> Iterator[Any]:  # noqa: ANN401 - a TiffFile
+    """Pages of the main IFD chain, each read when it is asked for and not kept."""
+    index = 0
+    while True:
+        try:
+            page = tiff.pages.get(index)
+        except IndexError:
+            # The end of the chain, or a page that cannot be parsed: only the first is an end.
+            if index < len(tiff.pages):
+                raise
+            return
+        yield page
+        index += 1
+
+
+def _sub_pages(page: Any, seen: set[int]) -> Iterator[Any]:  # noqa: ANN401 - a TiffPage
+    """Pages that the SubIFDs tag of a page points to (TIFF supplement 1); not nested ones."""
+    if page.subifds is None:
+        return
+    for sub in page.pages or ():
+        if sub.offset not in seen:
+            seen.add(sub.offset)
+            yield sub
+
+
+def _likeness(page: Any) -> tuple[object, ...]:  # noqa: ANN401 - a TiffPage
+    """What pages of one array must have in common."""
+    return (
+        page.shape,
+        str(page.dtype),
+        bits(page),
+        int(page.compression),
+        int(page.predictor),
+        int(page.fillorder),
+        int(page.planarconfig),
+        int(page.samplesperpixel),
+        page.rowsperstrip,
+        page.tilewidth if page.is_tiled else 0,
+        page.tilelength if page.is_tiled else 0,
+        bool(page.is_reduced),
+    )
+
+
+def _refusal(page: Any) -> Refusal | None:  # noqa: ANN401 - a TiffPage
+    """Why pages like this one cannot be byte-exact, from the tags alone."""
+    return next(_refusals(page), None)
+
+
+def _refusals(page: Any) -> Iterator[Refusal]:  # noqa: ANN401 - a TiffPage
+    where, width = f"page {page.index}", bits(page)
+    if page.compression != 1:
+        name = getattr(page.compression, "name", page.compression)
+        yield _refuse("compressed", f"{where}: compression {name}")
+    if page.predictor != 1:
+        yield _refuse("predictor", f"{where}: predictor {int(page.predictor)}")
+    if width == 0 or width % 8:
+        yield _refuse("sub-byte-samples", f"{where}: {page.bitspersample} bits per sample")
+    if page.fillorder != 1:
+        yield _refuse("fill-order", f"{where}: fill order {int(page.fillorder)}")
+    if page.dtype is None or page.dtype.itemsize * 8 != width or page.dtype.kind not in "iufc":
+        yield _refuse("unsupported-dtype", f"{where}: {width}-bit {page.sampleformat!s}")
+    if page.imagedepth != 1 or (page.is_tiled and page.tiledepth != 1):
+        yield _refuse("volumetric-page", f"{where}: {page.imagedepth} planes deep")
+    if geometry(page).page_nbytes > MAX_PAGE_NBYTES:
+        yield _refuse("page-too-large", f"{where}: one chunk holds less than 2 GiB")
+
+
+def _stack(tiff: Any, group: _Group) -> Stack:  # noqa: ANN401 - a TiffFile
+    try:
+        told = axes.told(tiff, group.page, group.ifds, group.segments)
+    except PARSER_ERRORS:  # metadata that does not hold costs the axes, never the source
+        told = None
+    return axes.flat(group.page, len(group.ifds)) if told is None else told
+
+
+def _layout(group: _Group, stack: Stack, tiff: Any) -> Layout:  # noqa: ANN401 - a TiffFile
+    """Layout of the group's pages in storage order; not checked."""
+    shared = geometry(group.page, tiff.byteorder)
+    offsets, nbytes, ends = (
+        np.array(values, np.int64)
+        for values in (group.segments.offsets, group.segments.nbytes, group.segments.ends)
+    )
+    if stack.planes_per_ifd > 1:
+        steps = np.arange(stack.planes_per_ifd, dtype=np.int64)
+        offsets, ends = offsets[0] + steps * shared.page_nbytes, steps + 1
+        nbytes = np.full(stack.planes_per_ifd, shared.page_nbytes, np.int64)
+    return Layout(
+        size=int(tiff.filehandle.size),
+        geometry=shared,
+        axes=stack.axes,
+        leading=stack.leading,
+        index=_storage_index(stack, sample_pages(group.page)),
+        starts=np.concatenate((np.zeros(1, np.int64), ends)),
+        offsets=offsets,
+        nbytes=nbytes,
+    )
+
+
+def _storage_index(stack: Stack, samples: int) -> Int64s:
+    """Storage index of each page in the order of the IFD chain, sample after sample."""
+    if stack.planes_per_ifd > 1:
+        return np.arange(stack.planes_per_ifd, dtype=np.int64)
+    place = np.argsort(np.array(stack.order, np.int64))
+    return (place[:, None] * samples + np.arange(samples, dtype=np.int64)).reshape(-1)
+
+
+def _checked(found: Layout) -> Layout | Refusal:
+    """The layout, if its segments lie inside the file and apart from each other."""
+    order = np.argsort(found.offsets, kind="stable")
+    starts, ends = found.offsets[order], (found.offsets + found.nbytes)[order]
+    if (ends > found.size).any():
+        return _refuse("segment-past-end", f"pixels up to {ends.max()} in {found.size} bytes")
+    overlap = np.flatnonzero(starts[1:] < ends[:-1])
+    if len(overlap):
+        return _refuse("overlapping-segments", f"two segments share byte {starts[overlap[0] + 1]}")
+    return found
