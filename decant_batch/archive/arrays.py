@@ -129,8 +129,15 @@ def chunk_key(array: Array, index: Sequence[int]) -> str:
     return f"{array.name}/{array.separator.join(map(str, index))}"
 
 
-def read_chunk(container: Container, array: Array, index: Sequence[int]) -> npt.NDArray[np.generic]:
+def read_chunk(
+    container: Container,
+    array: Array,
+    index: Sequence[int],
+    out: npt.NDArray[np.generic] | None = None,
+) -> npt.NDArray[np.generic]:
     """Values of one chunk, in the chunk's full shape; the fill value where it is missing.
+
+    They are put into ``out`` if it is given: contiguous, of the array's dtype and a chunk's size.
 
     Raises
     ------
@@ -140,13 +147,12 @@ def read_chunk(container: Container, array: Array, index: Sequence[int]) -> npt.
     key = chunk_key(array, index)
     if array.chunk_nbytes > MAX_PAGE_NBYTES:  # numcodecs' limit too: such a chunk cannot exist
         raise ArchiveDamaged(f"{container.path}: chunk {key}: {array.chunk_nbytes} bytes declared")
+    flat = np.empty(math.prod(array.chunks), array.dtype) if out is None else out.reshape(-1)
     try:
-        encoded = container.get(key)
+        fits = codecs.decode(container.get(key), array.coding, flat)
     except KeyError:
-        return np.full(array.chunks, array.fill, array.dtype)
-    flat = np.empty(math.prod(array.chunks), array.dtype)
-    try:
-        fits = codecs.decode(encoded, array.coding, flat)
+        flat[:] = array.fill
+        fits = True
     except codecs.DECODE_ERRORS as error:
         raise ArchiveDamaged(f"{container.path}: chunk {key}: {error}") from error
     if not fits:
@@ -155,33 +161,28 @@ def read_chunk(container: Container, array: Array, index: Sequence[int]) -> npt.
 
 
 def read_plane(
-    container: Container, array: Array, coordinate: Sequence[int], ndim: int
-) -> npt.NDArray[np.generic]:
-    """The last ``ndim`` axes at ``coordinate`` of the leading ones: (Y, X) or (Y, X, S).
+    container: Container,
+    array: Array,
+    coordinate: Sequence[int],
+    out: npt.NDArray[np.generic],
+) -> None:
+    """Fill ``out``, (Y, X) or (Y, X, S), with the plane at ``coordinate`` of the leading axes.
 
-    The plane is a C-contiguous, writeable array of its own. Where it is one chunk, as in every
-    archive that we write, the chunk is decoded in place.
+    Where the plane is one chunk, as in every archive that we write, it is decoded in place; chunks
+    of other shapes are read one by one, each as often as planes have a part in it.
     """
-    leading = len(array.shape) - ndim
+    leading = len(array.shape) - out.ndim
     head = [int(i) // n for i, n in zip(coordinate, array.chunks, strict=False)]
+    if array.order == "C" and array.chunks == (*(1 for _ in head), *out.shape):
+        read_chunk(container, array, [*head, *(0 for _ in out.shape)], out)
+        return
     within = tuple(int(i) % n for i, n in zip(coordinate, array.chunks, strict=False))
-    grid = [
-        range(math.ceil(length / chunk))
-        for length, chunk in zip(array.shape[leading:], array.chunks[leading:], strict=True)
-    ]
-    if all(len(steps) == 1 for steps in grid) and array.chunks[leading:] == array.shape[leading:]:
-        whole = read_chunk(container, array, [*head, *(0 for _ in grid)])[within]
-        return np.ascontiguousarray(whole)
-    plane = np.empty(array.shape[leading:], array.dtype)
+    steps = array.chunks[leading:]
+    grid = [range(math.ceil(n / step)) for n, step in zip(out.shape, steps, strict=True)]
     for tail in itertools.product(*grid):
+        part = out[tuple(slice(i * n, (i + 1) * n) for i, n in zip(tail, steps, strict=True))]
         chunk = read_chunk(container, array, [*head, *tail])[within]
-        part = plane[
-            tuple(
-                slice(i * n, (i + 1) * n) for i, n in zip(tail, array.chunks[leading:], strict=True)
-            )
-        ]
         part[...] = chunk[tuple(slice(0, length) for length in part.shape)]
-    return plane
 
 
 def blocks(container: Container, array: Array) -> Iterator[memoryview]:

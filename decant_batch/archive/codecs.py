@@ -51,13 +51,15 @@ def config(codec: Codec) -> dict[str, Any]:
 
 
 def encode(values: npt.NDArray[np.generic], using: Coding) -> bytes | memoryview:
-    """One chunk's bytes from its values (a contiguous array of the chunk's shape)."""
+    """One chunk's bytes from its values (a contiguous array of the chunk's shape); a copy."""
     encoded: Any = values
     for codec in using.filters:
         encoded = codec.encode(encoded)
     if using.compressor is not None:
         encoded = using.compressor.encode(encoded)
-    return encoded if isinstance(encoded, bytes) else _flat(encoded)
+    flat = _flat(encoded)
+    # Some codecs hand their input on: the caller uses that buffer again.
+    return bytes(flat) if np.may_share_memory(np.frombuffer(flat, np.uint8), values) else flat
 
 
 def decode(chunk: bytes, using: Coding, out: npt.NDArray[np.generic]) -> bool:

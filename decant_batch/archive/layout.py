@@ -130,7 +130,8 @@ def _groups(tiff: Any) -> list[_Group] | Refusal:  # noqa: ANN401 - a TiffFile
         seen.add(page.offset)
         for each in (page, *_sub_pages(page, seen)):
             if math.prod(each.shape):
-                key = _likeness(each)
+                # SubIFDs are not of the stack that the main chain is, however alike.
+                key = (*_likeness(each), each is page)
                 if key not in groups:
                     groups[key] = _Group(page=each, refusal=_refusal(each))
                 groups[key].add(each)

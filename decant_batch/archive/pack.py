@@ -24,6 +24,7 @@ from decant_batch import __version__
 from decant_batch.archive import arrays, codecs, husk, manifest, names, ngff, planes
 from decant_batch.archive import layout as layouts
 from decant_batch.archive.arrays import Array
+from decant_batch.archive.buffers import Buffers
 from decant_batch.archive.container import Container, create
 from decant_batch.archive.husk import GAP, HUSK_BLOCK_NBYTES, Walk
 from decant_batch.archive.model import Layout, Packed, Recipe, Refusal, Stamp
@@ -150,37 +151,41 @@ def _pack_byte_exact(packing: _Packing, found: Layout) -> None:
     arrays.create(packing.container, pixels)
     arrays.create(packing.container, rest)
     walk = husk.walk(found)
+    buffers = Buffers(found.geometry.page_nbytes)
     with packing.pipeline() as pipeline:
         gaps = _Blocks(packing, pipeline, rest)
-        for raw, page in _completed(packing, walk, found, gaps):
+        for raw, page in _completed(packing, walk, found, gaps, buffers):
             at = planes.coordinate(int(found.index[page]), found.axes, found.leading)
             key = arrays.chunk_key(pixels, (*at, *(0 for _ in found.geometry.shape)))
-            pipeline.submit(key, _encode_page, raw, found, pixels)
+            pipeline.submit(key, _encode_page, raw, found, pixels, buffers)
         gaps.flush()
 
 
 def _completed(
-    packing: _Packing, walk: Walk, found: Layout, gaps: _Blocks
+    packing: _Packing, walk: Walk, found: Layout, gaps: _Blocks, buffers: Buffers
 ) -> Iterator[tuple[npt.NDArray[np.uint8], int]]:
     """Pages as their last step passes: serialized bytes and place in the layout."""
     live: dict[int, npt.NDArray[np.uint8]] = {}
     left = np.bincount(walk.page[walk.page != GAP], minlength=found.page_count)
-    page_nbytes = found.geometry.page_nbytes
     for page, position, nbytes in zip(walk.page, walk.position, walk.nbytes, strict=True):
         if page == GAP:
             gaps.take(int(nbytes))
             continue
         if page not in live:
-            live[page] = np.empty(page_nbytes, np.uint8)
+            live[page] = buffers.take()
         packing.read_into(live[page].data[position : position + nbytes])
         left[page] -= 1
         if not left[page]:
             yield live.pop(page), int(page)
 
 
-def _encode_page(raw: npt.NDArray[np.uint8], found: Layout, pixels: Array) -> bytes | memoryview:
-    plane = planes.deserialize(raw, found.geometry)
-    return codecs.encode(plane.reshape(pixels.chunks), pixels.coding)
+def _encode_page(
+    raw: npt.NDArray[np.uint8], found: Layout, pixels: Array, buffers: Buffers
+) -> bytes | memoryview:
+    plane = planes.deserialize(raw, found.geometry, buffers)
+    encoded = codecs.encode(plane.reshape(pixels.chunks), pixels.coding)
+    buffers.give(plane.reshape(-1).view(np.uint8))
+    return encoded
 
 
 class _Blocks:
@@ -192,7 +197,8 @@ class _Blocks:
         self._array = array
         self._count = 0
         self._fill = 0
-        self._block = self._empty()
+        self._buffers = Buffers(array.chunks[0])
+        self._block = self._buffers.take()
 
     def take(self, nbytes: int) -> None:
         """Read the next ``nbytes`` of the source into the row of blocks."""
@@ -209,11 +215,16 @@ class _Blocks:
             return
         self._block[self._fill :] = 0
         key = arrays.chunk_key(self._array, (self._count,))
-        self._pipeline.submit(key, codecs.encode, self._block, self._array.coding)
-        self._count, self._fill, self._block = self._count + 1, 0, self._empty()
+        self._pipeline.submit(key, _encode_block, self._block, self._array, self._buffers)
+        self._count, self._fill, self._block = self._count + 1, 0, self._buffers.take()
 
-    def _empty(self) -> npt.NDArray[np.uint8]:
-        return np.empty(self._array.chunks, np.uint8)
+
+def _encode_block(
+    block: npt.NDArray[np.uint8], array: Array, buffers: Buffers
+) -> bytes | memoryview:
+    encoded = codecs.encode(block, array.coding)
+    buffers.give(block)
+    return encoded
 
 
 def _pack_verbatim(packing: _Packing, size: int) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from decant_batch.archive.buffers import Buffers
 from decant_batch.archive.model import Geometry
 
 _RANK = {"t": 0, "z": 2, "y": 2, "x": 2}  # everything else is channel or custom
@@ -44,11 +45,6 @@ def coordinate(index: int, axes: Sequence[str], leading: Sequence[int]) -> tuple
     """Coordinate in the leading axes of ``0`` of the page ``index`` (storage order, C-order)."""
     stored = tuple(int(i) for i in np.unravel_index(index, tuple(leading)))
     return tuple(stored[i] for i in canonical_order(axes)) if axes else stored
-
-
-def stored_dtype(geometry: Geometry) -> np.dtype[np.generic]:
-    """Dtype of the samples as the source has them, byte order included."""
-    return np.dtype(geometry.dtype).newbyteorder(geometry.byteorder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,34 +84,45 @@ def is_plain(geometry: Geometry) -> bool:
     return not geometry.tile_width and (not geometry.planar or geometry.samples == 1)
 
 
-def deserialize(raw: npt.NDArray[np.uint8], geometry: Geometry) -> npt.NDArray[np.generic]:
+def deserialize(
+    raw: npt.NDArray[np.uint8], geometry: Geometry, buffers: Buffers
+) -> npt.NDArray[np.generic]:
     """Plane (Y, X) or (Y, X, S), little-endian, from the page's bytes in serialized order.
 
-    Bytes are swapped in place in ``raw``; nothing is copied where the page is plain.
+    Bytes are swapped in place in ``raw``, which the plane is a view of where the page is plain;
+    else the plane is a buffer of its own and ``raw`` goes back to ``buffers``.
     """
-    values = raw.view(np.dtype(geometry.dtype).newbyteorder("<"))
+    values = raw.view(_little(geometry))
     _swap(values, geometry)
     if is_plain(geometry):
         return values.reshape(geometry.shape)
-    plane = np.empty(geometry.shape, values.dtype)
+    plane = buffers.take().view(values.dtype).reshape(geometry.shape)
     for part, block in _blocks(plane, values, geometry):
         part[...] = block.reshape(part.shape)
+    buffers.give(raw)
     return plane
 
 
-def serialize(plane: npt.NDArray[np.generic], geometry: Geometry) -> npt.NDArray[np.uint8]:
+def serialize(
+    plane: npt.NDArray[np.generic], geometry: Geometry, buffers: Buffers
+) -> npt.NDArray[np.uint8]:
     """Page's bytes in serialized order from its plane, the inverse of deserialize.
 
-    ``plane`` must be contiguous, writeable and little-endian; its bytes may be swapped in place.
+    ``plane`` is contiguous and little-endian; its buffer is taken over in the same way.
     """
     if is_plain(geometry):
         values = plane.reshape(-1)
     else:
-        values = np.empty(plane.size, plane.dtype)
+        values = buffers.take().view(plane.dtype)
         for part, block in _blocks(plane, values, geometry):
             block[...] = part.reshape(-1)
+        buffers.give(plane.reshape(-1).view(np.uint8))
     _swap(values, geometry)
     return values.view(np.uint8)
+
+
+def _little(geometry: Geometry) -> np.dtype[np.generic]:
+    return np.dtype(geometry.dtype).newbyteorder("<")
 
 
 def _swap(values: npt.NDArray[np.generic], geometry: Geometry) -> None:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from decant_batch.archive import arrays, husk, manifest, names, planes
 from decant_batch.archive.arrays import Array
+from decant_batch.archive.buffers import Buffers
 from decant_batch.archive.container import Container, open_container, sync_folder
 from decant_batch.archive.husk import GAP
 from decant_batch.archive.manifest import Manifest, MemberRecord
@@ -139,13 +140,29 @@ def _rebuild_nested(
         rebuild(bundle, inner[0], write, threads=threads)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """Where the pages of one original come from."""
+
+    container: Container
+    pixels: Array
+    found: Layout
+    buffers: Buffers
+
+
 def _rebuild_pages(container: Container, original: Original, write: Write, threads: int) -> None:
     pixels = arrays.open_array(container, "0")
     found = layout(container, original, pixels)
+    if pixels.dtype.newbyteorder("<") != np.dtype(found.geometry.dtype).newbyteorder("<"):
+        raise ArchiveDamaged(
+            f"{container.path}: array 0 holds {pixels.dtype}, not {found.geometry.dtype}"
+        )
     name = original.member.husk_array if original.member else "husk"
     gaps = _Gaps(container, _bytes_array(container, name, found.husk_nbytes))
+    buffers = Buffers(found.geometry.page_nbytes)
+    source = _Source(container=container, pixels=pixels, found=found, buffers=buffers)
     with ThreadPoolExecutor(threads) as pool:
-        for step in _steps(container, pixels, found, pool, threads):
+        for step in _steps(source, pool, threads):
             if isinstance(step, int):
                 gaps.give(step, write)
             else:
@@ -191,72 +208,64 @@ class _Gaps:
             nbytes -= len(part)
 
 
-def _steps(
-    container: Container, pixels: Array, found: Layout, pool: ThreadPoolExecutor, threads: int
-) -> Iterator[memoryview | int]:
-    """The walk's steps: bytes of a page, or the length of a gap."""
-    walk = husk.walk(found)
+def _steps(source: _Source, pool: ThreadPoolExecutor, threads: int) -> Iterator[memoryview | int]:
+    """The walk's steps: bytes of a page, valid until the next step, or the length of a gap."""
+    walk = husk.walk(source.found)
     is_page = walk.page != GAP
     pages, first = np.unique(walk.page[is_page], return_index=True)
-    left = np.bincount(walk.page[is_page], minlength=found.page_count)
-    ahead = _Ahead(container, pixels, found, pool, threads, iter(pages[np.argsort(first)].tolist()))
-    live: dict[int, memoryview] = {}
+    left = np.bincount(walk.page[is_page], minlength=source.found.page_count)
+    ahead = _Pages(source, pool, threads, iter(pages[np.argsort(first)].tolist()))
+    live: dict[int, npt.NDArray[np.uint8]] = {}
     for page, position, nbytes in zip(walk.page, walk.position, walk.nbytes, strict=True):
         if page == GAP:
             yield int(nbytes)
             continue
         if page not in live:
             live[page] = ahead.next()
-        yield live[page][position : position + nbytes]
+        yield live[page].data[position : position + nbytes]
         left[page] -= 1
         if not left[page]:
-            del live[page]
+            source.buffers.give(live.pop(page))
 
 
-class _Ahead:
+class _Pages:
     """Pages decoded ahead of their need, in the order of need, as many as there are threads."""
 
     def __init__(
         self,
-        container: Container,
-        pixels: Array,
-        found: Layout,
+        source: _Source,
         pool: ThreadPoolExecutor,
         threads: int,
         order: Iterator[int],
     ) -> None:
-        self._args = (container, pixels, found)
+        self._source = source
         self._pool = pool
         self._order = order
         self._row: deque[Future[npt.NDArray[np.uint8]]] = deque()
         for _ in range(threads):
             self._begin()
 
-    def next(self) -> memoryview:
+    def next(self) -> npt.NDArray[np.uint8]:
         """Serialized bytes of the page that is needed next."""
         raw = self._row.popleft().result()
         self._begin()
-        return raw.data
+        return raw
 
     def _begin(self) -> None:
         page = next(self._order, None)
         if page is not None:
-            self._row.append(self._pool.submit(_decode_page, *self._args, page))
+            self._row.append(self._pool.submit(_decode_page, self._source, page))
 
 
-def _decode_page(
-    container: Container, pixels: Array, found: Layout, page: int
-) -> npt.NDArray[np.uint8]:
+def _decode_page(source: _Source, page: int) -> npt.NDArray[np.uint8]:
     """Serialized bytes of one page, as they stand in the source."""
-    geometry = found.geometry
+    found, pixels, geometry = source.found, source.pixels, source.found.geometry
     at = planes.coordinate(int(found.index[page]), found.axes, found.leading)
-    plane = arrays.read_plane(container, pixels, at, len(geometry.shape))
-    wanted: np.dtype[np.generic] = np.dtype(geometry.dtype).newbyteorder("<")
-    if plane.dtype.newbyteorder("<") != wanted:
-        raise ArchiveDamaged(f"{container.path}: array 0 holds {plane.dtype}, not {wanted}")
-    if plane.dtype != wanted:  # stored big-endian: turn the bytes, never the values
-        plane = plane.byteswap(inplace=True).view(wanted)
-    return planes.serialize(plane, geometry)
+    plane = source.buffers.take().view(pixels.dtype).reshape(geometry.shape)
+    arrays.read_plane(source.container, pixels, at, plane)
+    if pixels.dtype != pixels.dtype.newbyteorder("<"):
+        plane = plane.byteswap(inplace=True).view(pixels.dtype.newbyteorder("<"))
+    return planes.serialize(plane, geometry, source.buffers)
 
 
 # --- to files ---------------------------------------------------------------------------------
