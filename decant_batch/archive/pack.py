@@ -120,6 +120,33 @@ class _Packing:
             pipeline.flush()
 
 
+class _Lane:
+    """One array being written: its buffers for chunks, before and after encoding.
+
+    What the codec returns is copied at once, so that it is never held beside the next of its kind.
+    """
+
+    def __init__(self, array: Array, chunk_nbytes: int) -> None:
+        self.array = array
+        self.buffers = Buffers(chunk_nbytes)
+        self._encoded = Buffers(codecs.encoded_bound(chunk_nbytes))
+
+    def encode(self, values: npt.NDArray[np.generic]) -> memoryview:
+        """Encoded chunk from its values, whose buffer is given back."""
+        encoded = codecs.encode(values.reshape(self.array.chunks), self.array.coding)
+        self.buffers.give(values.reshape(-1).view(np.uint8))
+        target = self._encoded.take()
+        if len(encoded) > len(target):  # a codec that blows data up
+            return memoryview(bytes(encoded))
+        target[: len(encoded)] = np.frombuffer(encoded, np.uint8)
+        return target.data[: len(encoded)]
+
+    def written(self, encoded: memoryview) -> None:
+        """Take back the buffer of an encoded chunk."""
+        if isinstance(encoded.obj, np.ndarray):
+            self._encoded.give(encoded.obj)
+
+
 class _Pipeline:
     """A bounded row of chunks being encoded; the oldest is written before one too many begins."""
 
@@ -127,13 +154,13 @@ class _Pipeline:
         self._container = container
         self._pool = pool
         self._limit = limit
-        self._row: deque[tuple[str, Future[Any]]] = deque()
+        self._row: deque[tuple[_Lane, str, Future[memoryview]]] = deque()
 
-    def submit(self, key: str, encode: Callable[..., Any], *args: Any) -> None:  # noqa: ANN401
+    def submit(self, lane: _Lane, key: str, encode: Callable[..., memoryview], *args: Any) -> None:  # noqa: ANN401
         """Encode on a thread; waits while all threads have work."""
         while len(self._row) >= self._limit:
             self._write_oldest()
-        self._row.append((key, self._pool.submit(encode, *args)))
+        self._row.append((lane, key, self._pool.submit(encode, *args)))
 
     def flush(self) -> None:
         """Write what is still in the row."""
@@ -141,8 +168,10 @@ class _Pipeline:
             self._write_oldest()
 
     def _write_oldest(self) -> None:
-        key, future = self._row.popleft()
-        self._container.set(key, future.result())
+        lane, key, future = self._row.popleft()
+        encoded = future.result()
+        self._container.set(key, encoded)
+        lane.written(encoded)
 
 
 def _pack_byte_exact(packing: _Packing, found: Layout) -> None:
@@ -151,13 +180,13 @@ def _pack_byte_exact(packing: _Packing, found: Layout) -> None:
     arrays.create(packing.container, pixels)
     arrays.create(packing.container, rest)
     walk = husk.walk(found)
-    buffers = Buffers(found.geometry.page_nbytes)
+    lane = _Lane(pixels, found.geometry.page_nbytes)
     with packing.pipeline() as pipeline:
         gaps = _Blocks(packing, pipeline, rest)
-        for raw, page in _completed(packing, walk, found, gaps, buffers):
+        for raw, page in _completed(packing, walk, found, gaps, lane.buffers):
             at = planes.coordinate(int(found.index[page]), found.axes, found.leading)
             key = arrays.chunk_key(pixels, (*at, *(0 for _ in found.geometry.shape)))
-            pipeline.submit(key, _encode_page, raw, found, pixels, buffers)
+            pipeline.submit(lane, key, _encode_page, raw, found, lane)
         gaps.flush()
 
 
@@ -179,13 +208,8 @@ def _completed(
             yield live.pop(page), int(page)
 
 
-def _encode_page(
-    raw: npt.NDArray[np.uint8], found: Layout, pixels: Array, buffers: Buffers
-) -> bytes | memoryview:
-    plane = planes.deserialize(raw, found.geometry, buffers)
-    encoded = codecs.encode(plane.reshape(pixels.chunks), pixels.coding)
-    buffers.give(plane.reshape(-1).view(np.uint8))
-    return encoded
+def _encode_page(raw: npt.NDArray[np.uint8], found: Layout, lane: _Lane) -> memoryview:
+    return lane.encode(planes.deserialize(raw, found.geometry, lane.buffers))
 
 
 class _Blocks:
@@ -194,11 +218,10 @@ class _Blocks:
     def __init__(self, packing: _Packing, pipeline: _Pipeline, array: Array) -> None:
         self._packing = packing
         self._pipeline = pipeline
-        self._array = array
+        self._lane = _Lane(array, array.chunks[0])
         self._count = 0
         self._fill = 0
-        self._buffers = Buffers(array.chunks[0])
-        self._block = self._buffers.take()
+        self._block = self._lane.buffers.take()
 
     def take(self, nbytes: int) -> None:
         """Read the next ``nbytes`` of the source into the row of blocks."""
@@ -214,17 +237,10 @@ class _Blocks:
         if not self._fill:
             return
         self._block[self._fill :] = 0
-        key = arrays.chunk_key(self._array, (self._count,))
-        self._pipeline.submit(key, _encode_block, self._block, self._array, self._buffers)
-        self._count, self._fill, self._block = self._count + 1, 0, self._buffers.take()
-
-
-def _encode_block(
-    block: npt.NDArray[np.uint8], array: Array, buffers: Buffers
-) -> bytes | memoryview:
-    encoded = codecs.encode(block, array.coding)
-    buffers.give(block)
-    return encoded
+        key = arrays.chunk_key(self._lane.array, (self._count,))
+        self._pipeline.submit(self._lane, key, self._lane.encode, self._block)
+        self._count, self._fill = self._count + 1, 0
+        self._block = self._lane.buffers.take()
 
 
 def _pack_verbatim(packing: _Packing, size: int) -> None:
