@@ -24,6 +24,14 @@ FailureClass = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Roots:
+    """The folders of a run, absolute, as driver and workers see them."""
+
+    source: str
+    destination: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """One file on the share, as the walk saw it; nothing of it was opened.
 
@@ -72,12 +80,14 @@ class Survey:
 class Job:
     """One archive to make. ``archive`` is relative to the destination.
 
-    ``projected_bytes`` is the whole memory of a worker that does this job, reserved included.
-    ``mode`` is what the plan expects; ``reason`` why it is verbatim.
+    ``further`` are the names to go on to where an earlier one holds other content of this source:
+    an archive is never overwritten. ``projected_bytes`` is the whole memory of a worker that does
+    this job, reserved included. ``mode`` is what the plan expects; ``reason`` why it is verbatim.
     """
 
     source: Source
     archive: str
+    further: tuple[str, ...] = ()
     mode: Mode
     reason: Reason | None
     detail: str
@@ -140,13 +150,16 @@ class Tick:
 class Summary:
     """What a run did, as the ledger has it: every source the walk found is in ``states`` once.
 
+    Only a run that was ``stopped`` leaves sources that it met and did not finish: ``waiting``.
     ``settled`` counts those of ``states`` that an earlier run had finished and this run did not
-    open. ``troubles`` are folders that could not be read and sources that failed, the first of
-    many. ``stopped`` says why the run ended before its end, if it did.
+    open, ``excluded`` what rules of the config left out. ``troubles`` are folders that could not be
+    read and sources that failed, the first of many. ``stopped`` says why the run ended before its
+    end, if it did.
     """
 
     run: int
     states: dict[State, Tally]
+    waiting: Tally
     modes: dict[Mode, Tally]
     reasons: dict[str, int]
     settled: Tally
@@ -155,4 +168,5 @@ class Summary:
     seconds: float
     ledger: str
     report: str | None
+    excluded: Tally = Tally()
     stopped: str | None = None

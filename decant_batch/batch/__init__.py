@@ -1,0 +1,1 @@
+"""Many files. Knows nothing of TIFF bytes."""

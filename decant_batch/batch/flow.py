@@ -1,0 +1,346 @@
+"""A run that goes on: what is handed to workers next, and what is made of what comes back.
+
+What is held at once is bounded everywhere: the walk waits while enough is surveyed, workers are
+handed a few pieces of work each, and a future is let go once its outcome is in the ledger.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from decant_batch.batch import plan, task
+from decant_batch.batch.config import Config
+from decant_batch.batch.discover import Excluded
+from decant_batch.batch.engine import Done, Engine
+from decant_batch.batch.ledger import Ledger
+from decant_batch.batch.model import (
+    FailureClass,
+    Job,
+    Outcome,
+    Roots,
+    Source,
+    Survey,
+    Tally,
+    Tick,
+    Trouble,
+)
+from decant_batch.batch.plan import Terms
+
+Watch = Callable[[Tick], None]
+
+_WALK_BATCH = 256
+_SURVEY_BATCH = 64
+# Small sources go to a worker together, up to this much: a task costs the scheduler a millisecond.
+_BATCH_NBYTES = 64 << 20
+_BATCH_COUNT = 128
+# Each worker has one piece of work and the next; what it was handed dies with it.
+_PIECES_PER_WORKER = 2
+_MOST_WAITING = 4096
+# Transient failures are tried again after these many seconds, a job whose worker died at once.
+_BACK_OFF_S = (2.0, 10.0)
+_MOST_DEATHS = 2
+_TICK_S = 0.5
+_BEAT_S = 30.0
+_SURVEYS_FIRST = 1
+
+
+def is_young(source: Source, settle_s: float) -> bool:
+    """True where the file may still be written to. One from the future is not young: its clock is
+    wrong, and the size and time are compared again after the read anyway.
+    """
+    return abs(time.time() - source.mtime_ns / 1e9) < settle_s
+
+
+def young_outcome(source: Source) -> Outcome:
+    """Outcome of a source that is left alone for now."""
+    return Outcome(source=source, state="changing", message="modified less than `settle` ago")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """Jobs handed to a worker together, and how often one of them was tried before."""
+
+    jobs: tuple[Job, ...]
+    temporaries: tuple[str, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tries:
+    """How often a job was tried again, by what went wrong."""
+
+    transient: int = 0
+    deaths: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Flow:
+    """A run that goes on: what waits for what. Sources move from left to right::
+
+    found -> unsettled -> surveying -> waiting -> performing -> recorded
+                                          ^-- delayed <--'
+    """
+
+    config: Config
+    roots: Roots
+    ledger: Ledger
+    engine: Engine
+    terms: Terms
+    watch: Watch
+    found: Iterator[Source | Trouble | Excluded]
+    unsettled: deque[Source] = field(default_factory=deque)
+    surveying: dict[int, tuple[Source, ...]] = field(default_factory=dict)
+    waiting: list[tuple[int, int, Job]] = field(default_factory=list)
+    delayed: list[tuple[float, int, Job]] = field(default_factory=list)
+    performing: dict[int, _Work] = field(default_factory=dict)
+    tries: dict[str, _Tries] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+    tick: Tick = field(default_factory=Tick)
+    excluded: Tally = field(default_factory=Tally)
+    stopped: str | None = None
+    beat_s: float = field(default_factory=time.monotonic)
+
+    def go(self) -> None:
+        """Work until nothing is left, or until the run has to stop."""
+        while True:
+            has_walked = self._feed()
+            self.watch(self._now())
+            if not self._has_more():
+                return
+            done = self.engine.next(0.0 if has_walked else _TICK_S)
+            if done is not None:
+                self._take(done)
+            elif time.monotonic() - self.beat_s > _BEAT_S:
+                self.ledger.heartbeat()
+                self.beat_s = time.monotonic()
+
+    def _feed(self) -> bool:
+        """Hand out what there is room for; True where a batch of the walk was met."""
+        if self.stopped is not None:
+            return False
+        self._undelay()
+        self._perform()
+        has_walked = self._has_room() and not self.tick.walk_ended
+        if has_walked:
+            self._walk_on()
+        self._survey()
+        return has_walked
+
+    def _has_more(self) -> bool:
+        if self.surveying or self.performing:
+            return True
+        left = self.waiting or self.delayed or self.unsettled or not self.tick.walk_ended
+        return bool(left) and self.stopped is None
+
+    # --- walk and survey
+
+    def _has_room(self) -> bool:
+        surveying = sum(map(len, self.surveying.values()))
+        return len(self.waiting) + len(self.unsettled) + surveying < _MOST_WAITING
+
+    def _survey(self) -> None:
+        room = self.engine.workers * _PIECES_PER_WORKER
+        while self.unsettled and len(self.surveying) < room:
+            count = min(_SURVEY_BATCH, len(self.unsettled))
+            self._submit_survey(tuple(self.unsettled.popleft() for _ in range(count)))
+
+    def _submit_survey(self, sources: tuple[Source, ...]) -> None:
+        token = next(self.numbers)
+        self.surveying[token] = sources
+        self.engine.submit(
+            token,
+            task.survey,
+            self.roots,
+            sources,
+            memory=self.terms.reserved,
+            urgency=_SURVEYS_FIRST,
+        )
+
+    def _walk_on(self) -> None:
+        """One batch of the walk: what needs work is unsettled, the rest is recorded."""
+        batch = list(itertools.islice(self.found, _WALK_BATCH))
+        if not batch:
+            self.tick = replace(self.tick, walk_ended=True)
+            self.ledger.walked()
+            return
+        sources = [each for each in batch if isinstance(each, Source)]
+        troubles = [each for each in batch if isinstance(each, Trouble)]
+        left_out = [each for each in batch if isinstance(each, Excluded)]
+        if troubles:
+            self.ledger.record_troubles(troubles)
+        self.excluded = replace(
+            self.excluded,
+            count=self.excluded.count + len(left_out),
+            source_nbytes=self.excluded.source_nbytes + sum(each.size for each in left_out),
+        )
+        unsettled = self.ledger.unsettled(sources, self.config.others) if sources else []
+        young = [each for each in unsettled if is_young(each, self.config.settle)]
+        self.tick = replace(
+            self.tick,
+            found_count=self.tick.found_count + len(sources),
+            found_nbytes=self.tick.found_nbytes + _total(sources),
+            settled_count=self.tick.settled_count + len(sources) - len(unsettled),
+            settled_nbytes=self.tick.settled_nbytes + _total(sources) - _total(unsettled),
+            failed_count=self.tick.failed_count + len(troubles),
+        )
+        self._record([young_outcome(source) for source in young])
+        self.unsettled.extend(each for each in unsettled if not is_young(each, self.config.settle))
+
+    # --- plan and perform
+
+    def _plan(self, surveys: Iterable[Survey]) -> None:
+        surveys = list(surveys)
+        versions = self.ledger.versions(survey.source for survey in surveys)
+        settled = []
+        for survey in surveys:
+            item = plan.job(survey, self.terms, versions[survey.source.relpath])
+            if isinstance(item, Job):
+                self._wait(item)
+            else:
+                settled.append(item)
+        self._record(settled)
+
+    def _wait(self, job: Job) -> None:
+        # The largest first: a run must not end with one worker busy on a job begun last.
+        heapq.heappush(self.waiting, (-job.source.size, next(self.numbers), job))
+
+    def _undelay(self) -> None:
+        while self.delayed and self.delayed[0][0] <= time.monotonic():
+            self._wait(heapq.heappop(self.delayed)[-1])
+
+    def _perform(self) -> None:
+        room = self.engine.workers * _PIECES_PER_WORKER
+        while self.waiting and len(self.performing) < room:
+            self._submit(self._next_batch())
+
+    def _next_batch(self) -> list[Job]:
+        """The largest job that waits, with more where they are small together."""
+        jobs = [heapq.heappop(self.waiting)[-1]]
+        nbytes = jobs[0].source.size
+        while self.waiting and len(jobs) < _BATCH_COUNT and not self._is_alone(jobs[-1]):
+            nbytes += self.waiting[0][-1].source.size
+            if nbytes > _BATCH_NBYTES:
+                break
+            jobs.append(heapq.heappop(self.waiting)[-1])
+        return jobs
+
+    def _is_alone(self, job: Job) -> bool:
+        """True where a job whose worker died is tried by itself, so that nobody else is blamed."""
+        return job.source.relpath in self.tries
+
+    def _submit(self, jobs: list[Job]) -> None:
+        token = next(self.numbers)
+        temporaries = tuple(
+            task.temporary_name(job.archive, self.ledger.run, next(self.numbers)) for job in jobs
+        )
+        self.ledger.begin(jobs, temporaries)
+        self.performing[token] = _Work(jobs=tuple(jobs), temporaries=temporaries)
+        self.engine.submit(
+            token,
+            task.perform,
+            self.roots,
+            tuple(jobs),
+            temporaries,
+            memory=max(job.projected_bytes for job in jobs),
+            urgency=0,
+        )
+
+    # --- what comes back
+
+    def _take(self, done: Done) -> None:
+        token = done.token
+        assert isinstance(token, int)
+        if token in self.surveying:
+            self._take_surveys(done, self.surveying.pop(token))
+        else:
+            self._take_outcomes(done, self.performing.pop(token))
+
+    def _take_surveys(self, done: Done, sources: tuple[Source, ...]) -> None:
+        if done.error is None:
+            self._plan(done.result)
+        elif len(sources) > 1:
+            for source in sources:  # one of them is to blame: each by itself
+                self._submit_survey((source,))
+        elif done.lost and self._deaths(sources[0]) < _MOST_DEATHS:
+            self._submit_survey(sources)
+        else:
+            self._record([_blamed(sources[0], done)])
+
+    def _take_outcomes(self, done: Done, work: _Work) -> None:
+        if done.error is None:
+            self._settle(work, done.result)
+        elif len(work.jobs) > 1:
+            for job in work.jobs:
+                self._submit([job])
+        elif done.lost and self._deaths(work.jobs[0].source) < _MOST_DEATHS:
+            self._wait(work.jobs[0])
+        else:
+            self._record([_blamed(work.jobs[0].source, done)])
+
+    def _deaths(self, source: Source) -> int:
+        tries = self.tries.setdefault(source.relpath, _Tries())
+        tries.deaths += 1
+        return tries.deaths
+
+    def _settle(self, work: _Work, outcomes: list[Outcome]) -> None:
+        """Record outcomes; what a second try may mend waits for it."""
+        again = {}
+        for job, outcome in zip(work.jobs, outcomes, strict=True):
+            if outcome.failure == "transient" and self._back_off(job):
+                again[outcome.source.relpath] = outcome
+            if outcome.failure == "destination":
+                self.stopped = outcome.message
+        self.ledger.record(list(again.values()))
+        self._record([each for each in outcomes if each.source.relpath not in again])
+
+    def _back_off(self, job: Job) -> bool:
+        """Put a job aside for a while; False where it was tried often enough."""
+        tries = self.tries.setdefault(job.source.relpath, _Tries())
+        if tries.transient >= len(_BACK_OFF_S):
+            return False
+        at_s = time.monotonic() + _BACK_OFF_S[tries.transient]
+        tries.transient += 1
+        heapq.heappush(self.delayed, (at_s, next(self.numbers), job))
+        return True
+
+    def _record(self, outcomes: list[Outcome]) -> None:
+        if not outcomes:
+            return
+        self.ledger.record(outcomes)
+        for outcome in outcomes:
+            self.tries.pop(outcome.source.relpath, None)
+        failed = sum(outcome.state == "failed" for outcome in outcomes)
+        self.tick = replace(
+            self.tick,
+            done_count=self.tick.done_count + len(outcomes),
+            done_nbytes=self.tick.done_nbytes + _total(each.source for each in outcomes),
+            failed_count=self.tick.failed_count + failed,
+        )
+
+    def _now(self) -> Tick:
+        running = [work.jobs[0].source.relpath for work in self.performing.values()]
+        return replace(
+            self.tick,
+            underway_nbytes=sum(self.engine.underway.values()),
+            running=tuple(running[: self.engine.workers]),
+        )
+
+
+def _total(sources: Iterable[Source]) -> int:
+    return sum(source.size for source in sources)
+
+
+def _blamed(source: Source, done: Done) -> Outcome:
+    """Outcome of a source whose work ended without one."""
+    failure: FailureClass = "poison" if done.lost else "permanent"
+    message = (
+        f"{source.relpath}: its worker died {_MOST_DEATHS} times; raise `memory`, or exclude it"
+        if done.lost
+        else f"{source.relpath}: {type(done.error).__name__}: {done.error};"
+        " this is a fault of decant-batch, please report it"
+    )
+    return Outcome(source=source, state="failed", failure=failure, message=message)

@@ -1,0 +1,249 @@
+"""One archive made, proved and published: the one place that gives an archive its name.
+
+It is packed under a temporary name in the folder of its final one, verified there from the disk,
+and only then renamed: a published name is a verified archive. What stands at the name already is
+proved and adopted, or left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from decant_batch.archive import layout as layouts
+from decant_batch.archive.container import open_container, sync_folder
+from decant_batch.archive.model import Layout, Mode, Packed, Reason, Refusal, Stamp
+from decant_batch.archive.pack import pack
+from decant_batch.archive.restore import originals
+from decant_batch.archive.verify import verify
+from decant_batch.batch.model import Job, Outcome, Roots, Source
+from decant_batch.errors import ArchiveDamaged, NameTaken, SourceChanged
+
+Report = Callable[[int], None]
+
+_TAKEN = "something else stands at the archive's name; move it away, then run again"
+
+
+def make(roots: Roots, job: Job, temporary: str, report: Report) -> Outcome:
+    """The published archive of one source: made, or found standing and proved.
+
+    Raises
+    ------
+    SourceChanged
+        Where the source is not as the walk saw it; nothing is published.
+    NameTaken
+        Where something else stands at the archive's name.
+    ArchiveDamaged
+        Where not even a verbatim archive gives the source back; nothing is published.
+    OSError
+        Where source or destination cannot be read or written; nothing is left behind.
+    """
+    path = Path(roots.source, job.source.relpath)
+    _check_still(path, job.source)
+    for archive in (job.archive, *job.further):
+        final = Path(roots.destination, archive)
+        if not os.path.lexists(final):
+            return _made(roots, job, path, archive, temporary, report)
+        adopted = _adopted(job, path, archive, final)
+        if adopted is not None:
+            return adopted
+    raise NameTaken(f"{final}: holds another version of its source, as all before; {_TAKEN}")
+
+
+def _made(
+    roots: Roots, job: Job, path: Path, archive: str, temporary: str, report: Report
+) -> Outcome:
+    final, partial = Path(roots.destination, archive), Path(roots.destination, temporary)
+    _make_folders(final.parent, Path(roots.destination))
+    try:
+        packed = _proved(path, partial, job, report)
+        _check_still(path, job.source)
+        _publish(partial, final)
+    finally:
+        _remove(partial)
+    return Outcome(
+        source=job.source,
+        state="archived",
+        archive=archive,
+        mode=packed.mode,
+        reason=packed.reason,
+        detail=packed.detail,
+        sha256=packed.sha256,
+        archive_nbytes=packed.archive_nbytes,
+    )
+
+
+def _check_still(path: Path, source: Source) -> None:
+    now = path.stat()
+    if not stat.S_ISREG(now.st_mode):
+        raise SourceChanged(f"{path}: is no longer a file")
+    if (now.st_size, now.st_mtime_ns) != (source.size, source.mtime_ns):
+        raise SourceChanged(f"{path}: changed since the walk; it is tried again next run")
+
+
+def _proved(path: Path, partial: Path, job: Job, report: Report) -> Packed:
+    """Pack at the temporary name and prove it; verbatim where byte-exact does not rebuild."""
+    planned = job.mode == "byte-exact" or job.reason != "over-memory"
+    found = layouts.survey(path) if planned else _refusal("over-memory", job.detail)
+    packed, problem = _packed(path, partial, job, found, report)
+    if problem is not None and packed.mode == "byte-exact":
+        found = _refusal("rebuild-differs", problem)
+        packed, problem = _packed(path, partial, job, found, report)
+    if problem is not None:
+        raise ArchiveDamaged(
+            f"{path}: the archive does not give it back ({problem}); nothing published"
+        )
+    return packed
+
+
+def _refusal(reason: Reason, detail: str) -> Refusal:
+    return Refusal(reason=reason, detail=detail)
+
+
+def _packed(
+    path: Path, partial: Path, job: Job, found: Layout | Refusal, report: Report
+) -> tuple[Packed, str | None]:
+    """What was packed at ``partial``, and what is wrong with it; wiped first if something stood."""
+    _remove(partial)
+    source = job.source
+    stamp = Stamp(relpath=source.relpath, mtime_ns=source.mtime_ns, mode=source.mode)
+    packed = pack(path, partial, recipe=job.recipe, stamp=stamp, found=found, report=report)
+    return packed, _problem(partial, job.recipe.threads, packed.sha256)
+
+
+def _problem(archive: Path, threads: int, sha256: str) -> str | None:
+    """Why an archive on the disk does not give back the source that was read; None if it does."""
+    try:
+        proved = verify(archive, threads=threads)
+    except ArchiveDamaged as error:
+        return str(error)
+    if [each.sha256 for each in proved] != [sha256]:
+        return "it holds another file"
+    return proved[0].problem
+
+
+def _make_folders(folder: Path, root: Path) -> None:
+    """Make a folder below the destination, its name on stable storage like those above it."""
+    missing = []
+    while folder != root and not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for each in reversed(missing):
+        each.mkdir(exist_ok=True)
+        sync_folder(each.parent)
+
+
+def _publish(partial: Path, final: Path) -> None:
+    """Give an archive its name, never over something else, on stable storage."""
+    try:
+        if partial.is_dir():
+            _rename_folder(partial, final)
+        else:
+            _link(partial, final)
+    except FileExistsError as error:
+        raise NameTaken(f"{final}: {_TAKEN}") from error
+    sync_folder(final.parent)
+
+
+def _rename_folder(partial: Path, final: Path) -> None:
+    # rename(2) replaces an empty folder and nothing else.
+    if os.path.lexists(final):
+        raise FileExistsError
+    partial.rename(final)
+
+
+def _link(partial: Path, final: Path) -> None:
+    """Rename that cannot replace: link(2) fails where the name is taken."""
+    try:
+        final.hardlink_to(partial)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if os.path.lexists(final):
+            raise FileExistsError from None
+        partial.rename(final)
+        return
+    partial.unlink()
+
+
+def _remove(partial: Path) -> None:
+    """Remove a temporary archive, zip or folder, if it stands there."""
+    if partial.is_dir() and not partial.is_symlink():
+        shutil.rmtree(partial)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            partial.unlink()
+
+
+def sweep(roots: Roots, temporaries: Sequence[str]) -> None:
+    """Remove what dead runs left at their temporary names."""
+    for temporary in temporaries:
+        _remove(Path(roots.destination, temporary))
+
+
+# --- adoption ---------------------------------------------------------------------------------
+
+
+def _adopted(job: Job, path: Path, archive: str, final: Path) -> Outcome | None:
+    """Outcome for an archive that stands at the name and gives this very source back.
+
+    None where it holds other content of the same source. The source is read again, and so is the
+    archive: that the ledger does not know it is no reason to pack it twice, nor to believe it.
+    """
+    found = held(final, job.source)
+    sha256 = _sha256(path)
+    _check_still(path, job.source)
+    if found.sha256 != sha256:
+        return None
+    problem = _problem(final, job.recipe.threads, sha256)
+    if problem is not None:
+        raise NameTaken(f"{final}: is damaged ({problem}); {_TAKEN}")
+    return Outcome(
+        source=job.source,
+        state="archived",
+        archive=archive,
+        mode=found.mode,
+        reason=job.reason if found.mode == "verbatim" else None,
+        sha256=sha256,
+        archive_nbytes=found.archive_nbytes,
+        adopted=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What an archive says of its one source."""
+
+    mode: Mode
+    sha256: str
+    archive_nbytes: int
+
+
+def held(final: Path, source: Source) -> Held:
+    """What the archive at ``final`` says it holds, if it is one of this source.
+
+    Raises
+    ------
+    NameTaken
+        Where it is something else.
+    """
+    try:
+        with open_container(final) as container:
+            (original,) = originals(container)
+            nbytes = container.nbytes()
+    except (ArchiveDamaged, ValueError) as error:
+        raise NameTaken(f"{final}: {_TAKEN} ({error})") from error
+    if original.stamp.relpath not in (None, source.relpath):
+        raise NameTaken(f"{final}: holds {original.stamp.relpath}; {_TAKEN}")
+    return Held(mode=original.manifest.mode, sha256=original.sha256, archive_nbytes=nbytes)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,177 @@
+"""What runs on a worker: survey sources, make archives. Knows no dask and no ledger.
+
+A source's failure is data here: what the system, the source or the archive say becomes the class
+and the message of an Outcome. What else goes wrong is a fault of ours and passes through.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+
+from decant_batch.archive import layout as layouts
+from decant_batch.archive.model import Refusal
+from decant_batch.batch import memory
+from decant_batch.batch.model import FailureClass, Job, Outcome, Roots, Source, Survey, Trouble
+from decant_batch.batch.publish import make
+from decant_batch.errors import DecantError, SourceChanged
+
+Report = Callable[[int], None]
+
+_TIFF_SUFFIXES = (".tif", ".tiff", ".btf", ".tf2", ".tf8", ".lsm", ".stk", ".svs", ".ndpi", ".scn")
+# By name: not every system has them all.
+_TRANSIENT = frozenset(
+    {"EIO", "ESTALE", "ETIMEDOUT", "EAGAIN", "EINTR", "EBUSY", "EREMOTEIO"}
+    | {"ENOTCONN", "ECONNRESET", "EHOSTDOWN", "EHOSTUNREACH"}
+)
+_DESTINATION = frozenset({"ENOSPC", "EDQUOT", "EROFS"})
+
+
+# --- survey -----------------------------------------------------------------------------------
+
+
+def survey(roots: Roots, sources: Sequence[Source], _report: Report) -> list[Survey]:
+    """Survey of each source, from its headers alone; what cannot be read has its trouble told."""
+    return [_survey(Path(roots.source, source.relpath), source) for source in sources]
+
+
+def _survey(path: Path, source: Source) -> Survey:
+    try:
+        found = layouts.survey(path)
+    except OSError as error:
+        return Survey(
+            source=source,
+            is_tiff=_is_named_tiff(source),
+            mode="verbatim",
+            trouble=_trouble(source, path, error, None),
+        )
+    if isinstance(found, Refusal):
+        return Survey(
+            source=source,
+            is_tiff=found.reason != "not-a-tiff" or _is_named_tiff(source),
+            mode="verbatim",
+            reason=found.reason,
+            detail=found.detail,
+        )
+    return Survey(
+        source=source,
+        is_tiff=True,
+        mode="byte-exact",
+        page_nbytes=found.geometry.page_nbytes,
+        page_count=found.page_count,
+        segment_count=len(found.offsets),
+        live_nbytes=memory.live_nbytes(found),
+        pixels_nbytes=found.pixels_nbytes,
+        tiled=bool(found.geometry.tile_width),
+    )
+
+
+def _is_named_tiff(source: Source) -> bool:
+    return source.relpath.lower().endswith(_TIFF_SUFFIXES)
+
+
+def _trouble(source: Source, path: Path, error: OSError, destination: str | None) -> Trouble:
+    """Class and message of what the system said about a source or its archive."""
+    failure: FailureClass = "permanent"
+    name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else str(path)
+    of_destination = destination is not None and name.startswith(destination)
+    next_step = "check its permissions"
+    code = errno.errorcode.get(error.errno or 0, "")
+    if code in _DESTINATION:
+        failure, next_step = "destination", "make room at the destination, then run again"
+        name = destination or name
+    elif code in _TRANSIENT:
+        failure, next_step = "transient", "it is tried again"
+    elif of_destination and code in ("EACCES", "EPERM"):
+        failure, next_step = "destination", "make the destination writable, then run again"
+    elif code == "ENAMETOOLONG":
+        next_step = "shorten its name"
+    message = f"{name}: {error.strerror or error}; {next_step}"
+    return Trouble(relpath=source.relpath, failure=failure, message=message)
+
+
+# --- perform ----------------------------------------------------------------------------------
+
+
+def perform(
+    roots: Roots, jobs: Sequence[Job], temporaries: Sequence[str], report: Report
+) -> list[Outcome]:
+    """Outcome of each job, done one after the other; a source's failure is data, not an exception.
+
+    ``temporaries`` are the temporary names, relative to the destination; ``report`` is called with
+    the number of source bytes read.
+    """
+    return [
+        _measured(roots, job, temporary, report)
+        for job, temporary in zip(jobs, temporaries, strict=True)
+    ]
+
+
+def temporary_name(archive: str, run: int, number: int) -> str:
+    """Temporary name for an archive: hidden, short whatever the archive's name, in its folder."""
+    folder = archive.rpartition("/")[0]
+    name = f".decant-{run}-{number}.partial"
+    return f"{folder}/{name}" if folder else name
+
+
+def _measured(roots: Roots, job: Job, temporary: str, report: Report) -> Outcome:
+    began, measured = time.monotonic(), _forget_peak()
+    outcome = _guarded(roots, job, temporary, report)
+    return replace(
+        outcome,
+        projected_bytes=job.projected_bytes,
+        peak_bytes=_peak_bytes() if measured else 0,
+        seconds=time.monotonic() - began,
+        worker=f"{socket.gethostname()}:{os.getpid()}",
+    )
+
+
+def _forget_peak() -> bool:
+    """Set the process' peak back to what it has now; False where the system cannot (not Linux)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # proc(5): resets VmHWM
+    except OSError:
+        return False
+    return True
+
+
+def _peak_bytes() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return memory.peak_bytes(dict(line.split(":", 1) for line in lines))
+
+
+def resident_bytes() -> int:
+    """Bytes of memory that this process has now."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def _guarded(roots: Roots, job: Job, temporary: str, report: Report) -> Outcome:
+    """Outcome of a job, whatever the system or the archive say."""
+    source, path = job.source, Path(roots.source, job.source.relpath)
+    try:
+        return make(roots, job, temporary, report)
+    except SourceChanged as error:
+        return Outcome(source=source, state="changing", message=str(error))
+    except DecantError as error:
+        return _failed(job, "permanent", str(error))
+    except FileNotFoundError as error:
+        if not path.exists():
+            message = f"{path}: vanished since the walk"
+            return Outcome(source=source, state="changing", message=message)
+        return _failed(job, "transient", f"{error.filename}: {error.strerror}; it is tried again")
+    except OSError as error:
+        trouble = _trouble(source, path, error, roots.destination)
+        return _failed(job, trouble.failure, trouble.message)
+    except MemoryError:
+        return _failed(job, "permanent", f"{path}: out of memory; raise `memory` in the config")
+
+
+def _failed(job: Job, failure: FailureClass, message: str) -> Outcome:
+    return Outcome(source=job.source, state="failed", failure=failure, message=message)

@@ -1,0 +1,1 @@
+"""What people see: the command line, progress, reports, and the demo share."""

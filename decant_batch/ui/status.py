@@ -1,0 +1,155 @@
+"""Where every source of a share stands, read from its ledger alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from decant_batch.batch.ledger import Holder, Ledger, PastRun, Standing
+from decant_batch.batch.model import Tally, Trouble
+from decant_batch.ui.quantities import bytes_text, count_text, date_text, duration_text, printable
+from decant_batch.ui.report import (
+    NEXT_STEP,
+    STATES,
+    blocks,
+    lines_of,
+    table,
+    tally_row,
+    total,
+    troubles_text,
+)
+
+_RUNS_SHOWN = 5
+_TROUBLES_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What a ledger holds at one moment.
+
+    ``vanished`` are sources of earlier runs that are no longer found; ``troubles`` the first of
+    ``trouble_count`` failed sources and unreadable folders. ``holder`` has the run lock, and
+    ``goes_on`` says whether it still lives.
+    """
+
+    ledger: str
+    source: str
+    destination: str
+    states: Mapping[Standing, Tally]
+    vanished: Tally
+    troubles: tuple[Trouble, ...]
+    trouble_count: int
+    runs: tuple[PastRun, ...]
+    holder: Holder | None
+    goes_on: bool
+
+
+def status_of(path: Path) -> Status:
+    """What the ledger at ``path`` holds now.
+
+    Raises
+    ------
+    UsageError
+        There is no ledger yet.
+    Unusable
+        It cannot be read.
+    """
+    with Ledger.read(path) as ledger:
+        source, destination = ledger.binding()
+        holder = ledger.holder()
+        unreadable = tuple(ledger.troubles())
+        failed = sum(tally.count for tally in ledger.causes().values())
+        return Status(
+            ledger=str(path),
+            source=source,
+            destination=destination,
+            states=ledger.standings(),
+            vanished=ledger.vanished(),
+            troubles=tuple(islice(chain(unreadable, ledger.failures()), _TROUBLES_SHOWN)),
+            trouble_count=failed + len(unreadable),
+            runs=ledger.runs(_RUNS_SHOWN),
+            holder=holder,
+            goes_on=holder is not None and holder.lives(time.time_ns()),
+        )
+
+
+def status_text(status: Status) -> str:
+    """The balance of all sources, what is wrong, and the last runs."""
+    return blocks(
+        lines_of(
+            ("ledger", printable(status.ledger)),
+            ("source", printable(status.source)),
+            ("destination", printable(status.destination)),
+        ),
+        _holder_text(status),
+        _states_text(status.states),
+        _vanished_text(status.vanished),
+        troubles_text(status.troubles, status.trouble_count),
+        _runs_text(status),
+    )
+
+
+def status_values(status: Status) -> dict[str, Any]:
+    """``status`` for JSON; every state is there, also at zero."""
+    names: tuple[Standing, ...] = (*STATES, "waiting")
+    return {
+        **asdict(status),
+        "found": asdict(total(status.states.values())),
+        "states": {name: asdict(status.states.get(name, Tally())) for name in names},
+        "next_steps": {trouble.failure: NEXT_STEP[trouble.failure] for trouble in status.troubles},
+    }
+
+
+def _holder_text(status: Status) -> str:
+    holder = status.holder
+    if holder is None:
+        return ""
+    where = f"on {printable(holder.host)}, process {holder.pid}"
+    if status.goes_on:
+        return (
+            f"run {holder.run} is at work {where}, last heard of {date_text(holder.heartbeat_ns)}"
+        )
+    return f"run {holder.run} {where} died; the next run takes over where it stopped"
+
+
+def _states_text(states: Mapping[Standing, Tally]) -> str:
+    rows = [tally_row(state, states.get(state, Tally())) for state in STATES]
+    if "waiting" in states:
+        rows.append(tally_row("waiting", states["waiting"]))
+    whole = tally_row("total", total(states.values()))
+    return table(("state", "sources", "bytes", "", "archives"), [*rows, whole])
+
+
+def _vanished_text(vanished: Tally) -> str:
+    if not vanished.count:
+        return ""
+    size = bytes_text(vanished.source_nbytes)
+    return (
+        f"{count_text(vanished.count, 'source')} ({size}) of earlier runs were not found by the"
+        " last whole walk; their archives are kept"
+    )
+
+
+def _runs_text(status: Status) -> str:
+    head = ("run", "began", "took", "archived", "failed", "how it ended")
+    rows = [_run_row(run, status) for run in status.runs]
+    return table(head, rows, words=(1, 5))
+
+
+def _run_row(run: PastRun, status: Status) -> Sequence[str]:
+    took = "-" if run.ended_ns is None else duration_text((run.ended_ns - run.started_ns) / 1e9)
+    count = [f"{run.states.get(state, Tally()).count:,}" for state in ("archived", "failed")]
+    return (f"{run.run}", date_text(run.started_ns), took, *count, _ending(run, status))
+
+
+def _ending(run: PastRun, status: Status) -> str:
+    if run.ended_ns is None:
+        holds = status.holder is not None and status.holder.run == run.run
+        return "at work" if holds and status.goes_on else "died"
+    if run.stopped is not None:
+        return f"stopped: {printable(run.stopped)}"
+    return "whole share" if run.walked else "before the walk's end"
