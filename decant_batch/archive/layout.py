@@ -86,9 +86,13 @@ def _refuse(reason: Reason, detail: str) -> Refusal:
 
 @dataclass(slots=True, kw_only=True)
 class _Group:
-    """Pages that are alike, in the order of the IFD chain: the first, IFD offsets, segments."""
+    """Pages that are alike, in the order of the IFD chain: the first, IFD offsets, segments.
+
+    ``kin`` is what a reader would take for one stack, however its pages are stored.
+    """
 
     page: Any
+    kin: tuple[object, ...]
     refusal: Refusal | None
     ifds: array[int] = field(default_factory=lambda: array("q"))
     segments: Segments = field(default_factory=Segments)
@@ -115,6 +119,8 @@ def _survey(tiff: Any) -> Layout | Refusal:  # noqa: ANN401 - a TiffFile
         return _refuse("no-pixels", "no page has pixels")
     if group.refusal is not None:
         return group.refusal
+    if sum(each.kin == group.kin for each in groups) > 1:
+        return _refuse("pages-differ", "pages of one shape and type are stored differently")
     return _checked(_layout(group, _stack(tiff, group), tiff))
 
 
@@ -129,12 +135,14 @@ def _groups(tiff: Any) -> list[_Group] | Refusal:  # noqa: ANN401 - a TiffFile
             return _refuse("too-many-pages", f"more than {MAX_PAGES} IFDs")
         seen.add(page.offset)
         for each in (page, *_sub_pages(page, seen)):
-            if math.prod(each.shape):
-                # SubIFDs are not of the stack that the main chain is, however alike.
-                key = (*_likeness(each), each is page)
-                if key not in groups:
-                    groups[key] = _Group(page=each, refusal=_refusal(each))
-                groups[key].add(each)
+            if not math.prod(each.shape):
+                continue
+            # SubIFDs are not of the stack that the main chain is, however alike.
+            kin = (*_appearance(each), each is page)
+            key = (kin, _storage(each))
+            if key not in groups:
+                groups[key] = _Group(page=each, kin=kin, refusal=_refusal(each))
+            groups[key].add(each)
     return list(groups.values())
 
 
@@ -163,21 +171,21 @@ def _sub_pages(page: Any, seen: set[int]) -> Iterator[Any]:  # noqa: ANN401 - a 
             yield sub
 
 
-def _likeness(page: Any) -> tuple[object, ...]:  # noqa: ANN401 - a TiffPage
-    """What pages of one array must have in common."""
+def _appearance(page: Any) -> tuple[object, ...]:  # noqa: ANN401 - a TiffPage
+    """What pages of one stack have in common for whoever looks at them."""
+    return page.shape, str(page.dtype), bits(page), bool(page.is_reduced)
+
+
+def _storage(page: Any) -> tuple[object, ...]:  # noqa: ANN401 - a TiffPage
+    """What pages of one array have in common in the file; their strips may be of any height."""
     return (
-        page.shape,
-        str(page.dtype),
-        bits(page),
         int(page.compression),
         int(page.predictor),
         int(page.fillorder),
         int(page.planarconfig),
         int(page.samplesperpixel),
-        page.rowsperstrip,
         page.tilewidth if page.is_tiled else 0,
         page.tilelength if page.is_tiled else 0,
-        bool(page.is_reduced),
     )
 
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from decant_batch.batch import discover, plan, publish, task
+from decant_batch.batch import plan, publish, task
 from decant_batch.batch.config import Config
 from decant_batch.batch.discover import Excluded
 from decant_batch.batch.engine import Engine
@@ -30,12 +30,11 @@ def preview(config: Config) -> Iterator[Job | Outcome]:
     UsageError, Unusable
         As ``execute`` would.
     """
-    discover.check_root(config.source)
+    found = walk(config)  # a missing root is told before a worker is started
     with Engine(workers=1, memory_bytes=config.cluster.memory) as engine:
         terms = terms_of(config, engine.reserved_bytes())
     records = Records.read(config.ledger) if config.ledger.exists() else None
     try:
-        found = walk(config)
         while batch := list(itertools.islice(found, _BATCH)):
             yield from _previewed(config, terms, records, batch)
     finally:

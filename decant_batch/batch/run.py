@@ -39,7 +39,7 @@ def execute(config: Config, *, watch: Watch) -> Summary:
         After everything was put in order; what was finished is kept.
     """
     roots = roots_of(config)
-    discover.check_root(config.source)
+    found = walk(config)  # a missing root is told before anything is made
     _check_destination(config)
     with Ledger.open(
         config.ledger,
@@ -49,7 +49,7 @@ def execute(config: Config, *, watch: Watch) -> Summary:
     ) as ledger:
         _sweep(ledger, roots)
         try:
-            stopped, excluded = _engaged(config, roots, ledger, watch)
+            stopped, excluded = _engaged(config, roots, ledger, found, watch)
         except KeyboardInterrupt:
             ledger.finish("interrupted")
             publish.sweep(roots, ledger.leftovers())
@@ -59,7 +59,11 @@ def execute(config: Config, *, watch: Watch) -> Summary:
 
 
 def _engaged(
-    config: Config, roots: Roots, ledger: Ledger, watch: Watch
+    config: Config,
+    roots: Roots,
+    ledger: Ledger,
+    found: Iterator[Source | Trouble | Excluded],
+    watch: Watch,
 ) -> tuple[str | None, Tally]:
     """Run with workers; why the run stopped early, and what rules left out."""
     with Engine(workers=config.cluster.workers, memory_bytes=config.cluster.memory) as engine:
@@ -70,7 +74,7 @@ def _engaged(
             engine=engine,
             terms=terms_of(config, engine.reserved_bytes()),
             watch=watch,
-            found=walk(config),
+            found=found,
         )
         flow.go()
     return flow.stopped, flow.excluded
@@ -89,9 +93,7 @@ def terms_of(config: Config, reserved: int) -> Terms:
             f"cluster.memory: {config.cluster.memory} bytes per worker, and an idle worker takes"
             f" {reserved}; write more, like 1GiB"
         )
-    return Terms(
-        recipe=config.recipe, others=config.others, allowed=allowed, reserved=reserved
-    )
+    return Terms(recipe=config.recipe, others=config.others, allowed=allowed, reserved=reserved)
 
 
 def walk(config: Config) -> Iterator[Source | Trouble | Excluded]:
