@@ -1,6 +1,7 @@
 """By format.md v1 alone, no line of the package: python tests/recover.py ARCHIVE OUTDIR."""
 
 import hashlib
+import io
 import json
 import sys
 import zipfile
@@ -29,7 +30,7 @@ def rebuild(path: Path, m: dict[str, Any]) -> bytes:
         kind = zarr.storage.LocalStore if path.is_dir() else zarr.storage.ZipStore
         with kind(path, read_only=True) as store:
             group = zarr.open_group(store, mode="r", zarr_format=2, use_consolidated=False)
-            name = "original" if m["mode"] == "verbatim" else m.get("husk_array") or "husk"
+            name = {"verbatim": "original", "series": m.get("husk_array")}.get(m["mode"], "husk")
             data = splice(group, np.asarray(group[name][...]), m)
     if hashlib.sha256(data).hexdigest() != m["original_sha256"]:
         raise ValueError(f"{path}: {m['original_name']}: the sha256 differs")
@@ -40,20 +41,19 @@ def splice(group: Any, husk: Any, m: dict[str, Any]) -> bytes:
     """Pages and husk, joined in the order of file offsets (section 5); all of ``original``."""
     segments = []
     for page in m["pages"]:
-        at = coordinate(page["index"], m["plane_order"], group["0"].shape[: -len(page["shape"])])
-        raw, start = serialize(np.asarray(group["0"][at]), page, m["byteorder"]), 0
+        leading = group["0"].shape[: -len(page["shape"])]
+        plane = group["0"][coordinate(page["index"], m.get("plane_order"), leading)]
+        raw, start = serialize(np.asarray(plane), page, m["byteorder"]), 0
         for offset, count in zip(page["dataoffsets"], page["databytecounts"], strict=True):
             segments.append((offset, raw[start : start + count]))
             start += count
-    original, taken = bytearray(), 0
+    original, gaps = bytearray(), io.BytesIO(husk.tobytes())
     for offset, data in sorted(segments):
-        gap = offset - len(original)
-        original += husk[taken : taken + gap].tobytes() + data
-        taken += gap
-    return bytes(original + husk[taken:].tobytes())
+        original += gaps.read(offset - len(original)) + data
+    return bytes(original + gaps.read())
 
 
-def coordinate(index: int, order: list[str], leading: tuple[int, ...]) -> tuple[Any, ...]:
+def coordinate(index: int, order: Any, leading: tuple[int, ...]) -> tuple[Any, ...]:
     """Where array 0 has the page of this index: axes are stored time, then others, then space."""
     axes = order or [""] * len(leading)
     perm = sorted(range(len(axes)), key=lambda i: {"t": 0, "z": 2}.get(axes[i], 1))

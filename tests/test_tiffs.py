@@ -6,6 +6,7 @@ import io
 import itertools
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,13 +56,13 @@ def test_segments_are_disjoint_and_serialize_the_true_pixels(spec: TiffSpec) -> 
         assert stored == recover.serialize(plane, layout, spec.byteorder)
 
 
-@given(spec=tiffs.tiff_specs())
-@settings(QUICK, max_examples=20)
-def test_gaps_and_padding_hold_no_zero(spec: TiffSpec) -> None:
-    start = (16 if spec.big else 8) + spec.lead
-    built = tiffs.built(spec)
-    assert 0 not in built.data[start - spec.lead : start]
-    assert 0 not in built.data[len(built.data) - spec.trailing :]
+def test_gaps_and_padding_hold_no_zero() -> None:
+    tiles = TiffSpec(dtype="uint8", tile_width=16, tile_length=16, edge_padding=True)
+    spec = replace(tiles, pages=2, ifds="last", lead=9, gap=30, trailing=9)
+    data = tiffs.build(spec)
+    (ifds,) = struct.unpack_from("<I", data, 4)
+    assert 0 not in data[8 : ifds - 1]
+    assert 0 not in data[-9:]
 
 
 @pytest.mark.parametrize("dtype", tiffs.DTYPES)
@@ -106,7 +107,7 @@ def test_imagej_hyperstack(byteorder: tiffs.ByteOrder) -> None:
         ("fill_order_2", "FillOrder", 2),
         ("lying_header", "ImageLength", 65535),
         ("huge_rows", "ImageLength", 2**30),
-        ("sparse", "StripOffsets", (0, 250)),
+        ("sparse", "StripOffsets", (0, 204)),
         ("sparse", "StripByteCounts", (0, 42)),
         ("strip_too_short", "StripByteCounts", (67,)),
     ],

@@ -85,6 +85,8 @@ def open_array(container: Container, name: str) -> Array:
 
 def _parsed(name: str, document: Any) -> Array:  # noqa: ANN401 - JSON
     shape, chunks = (_lengths(document[key]) for key in ("shape", "chunks"))
+    # An axis without length needs no chunks: zarr writes a chunk length of 0 then.
+    chunks = tuple(n if n or length else 1 for n, length in zip(chunks, shape, strict=False))
     order, separator = document.get("order", "C"), document.get("dimension_separator", ".")
     if len(shape) != len(chunks) or not 1 <= len(shape) <= _MAX_DIMENSIONS or 0 in chunks:
         raise ValueError(f"shape {shape} and chunks {chunks} do not fit each other")

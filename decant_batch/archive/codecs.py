@@ -84,6 +84,7 @@ DECODE_ERRORS: tuple[type[Exception], ...] = (
     OSError,
     EOFError,
     MemoryError,
+    SystemError,
     zlib.error,
     lzma.LZMAError,
 )
@@ -136,7 +137,13 @@ def describe(compressor: Mapping[str, Any] | None, filters: Sequence[Mapping[str
     return "+".join([*(str(config["id"]) for config in filters), text])
 
 
+# Decoding a pickle runs whatever code it names; nothing else that numcodecs knows does.
+_REFUSED = frozenset({"pickle"})
+
+
 def _codec(config: Mapping[str, Any]) -> Codec:
+    if config.get("id") in _REFUSED:
+        raise UsageError(f"codec {config['id']!r}: refused, its data could run any program")
     try:
         found: Codec = numcodecs.get_codec(dict(config))
     except (ValueError, TypeError, KeyError) as error:

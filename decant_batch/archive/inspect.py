@@ -9,7 +9,7 @@ from decant_batch.archive import arrays, planes
 from decant_batch.archive.container import Container, open_container
 from decant_batch.archive.manifest import Manifest, read
 from decant_batch.archive.model import Inspection
-from decant_batch.archive.restore import read_stamp
+from decant_batch.archive.rebuild import read_stamp
 
 
 def inspect(archive: Path) -> Inspection:

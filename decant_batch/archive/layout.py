@@ -257,7 +257,7 @@ def _checked(found: Layout) -> Layout | Refusal:
     order = np.argsort(found.offsets, kind="stable")
     starts, ends = found.offsets[order], (found.offsets + found.nbytes)[order]
     if (ends > found.size).any():
-        return _refuse("segment-past-end", f"pixels up to {ends.max()} in {found.size} bytes")
+        return _refuse("segment-past-end", f"pixels up to {int(ends[-1])} in {found.size} bytes")
     overlap = np.flatnonzero(starts[1:] < ends[:-1])
     if len(overlap):
         return _refuse("overlapping-segments", f"two segments share byte {starts[overlap[0] + 1]}")

@@ -120,6 +120,8 @@ def _first(error: ValidationError) -> str:
 def _check_names(manifest: Manifest, *, where: str) -> None:
     if not is_safe(manifest.original_name) or "/" in manifest.original_name:
         raise ArchiveDamaged(f"{where}: original_name {manifest.original_name!r} is not a name")
+    if len({member.relpath for member in manifest.members}) != len(manifest.members):
+        raise ArchiveDamaged(f"{where}: two members have one path")
     for member in manifest.members:
         if not is_safe(member.relpath):
             raise ArchiveDamaged(

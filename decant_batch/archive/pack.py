@@ -121,30 +121,17 @@ class _Packing:
 
 
 class _Lane:
-    """One array being written: its buffers for chunks, before and after encoding.
-
-    What the codec returns is copied at once, so that it is never held beside the next of its kind.
-    """
+    """One array being written, and its buffers for chunks that are not encoded yet."""
 
     def __init__(self, array: Array, chunk_nbytes: int) -> None:
         self.array = array
         self.buffers = Buffers(chunk_nbytes)
-        self._encoded = Buffers(codecs.encoded_bound(chunk_nbytes))
 
-    def encode(self, values: npt.NDArray[np.generic]) -> memoryview:
+    def encode(self, values: npt.NDArray[np.generic]) -> bytes | memoryview:
         """Encoded chunk from its values, whose buffer is given back."""
         encoded = codecs.encode(values.reshape(self.array.chunks), self.array.coding)
         self.buffers.give(values.reshape(-1).view(np.uint8))
-        target = self._encoded.take()
-        if len(encoded) > len(target):  # a codec that blows data up
-            return memoryview(bytes(encoded))
-        target[: len(encoded)] = np.frombuffer(encoded, np.uint8)
-        return target.data[: len(encoded)]
-
-    def written(self, encoded: memoryview) -> None:
-        """Take back the buffer of an encoded chunk."""
-        if isinstance(encoded.obj, np.ndarray):
-            self._encoded.give(encoded.obj)
+        return encoded
 
 
 class _Pipeline:
@@ -154,13 +141,13 @@ class _Pipeline:
         self._container = container
         self._pool = pool
         self._limit = limit
-        self._row: deque[tuple[_Lane, str, Future[memoryview]]] = deque()
+        self._row: deque[tuple[str, Future[bytes | memoryview]]] = deque()
 
-    def submit(self, lane: _Lane, key: str, encode: Callable[..., memoryview], *args: Any) -> None:  # noqa: ANN401
+    def submit(self, key: str, encode: Callable[..., bytes | memoryview], *args: Any) -> None:  # noqa: ANN401
         """Encode on a thread; waits while all threads have work."""
         while len(self._row) >= self._limit:
             self._write_oldest()
-        self._row.append((lane, key, self._pool.submit(encode, *args)))
+        self._row.append((key, self._pool.submit(encode, *args)))
 
     def flush(self) -> None:
         """Write what is still in the row."""
@@ -168,10 +155,8 @@ class _Pipeline:
             self._write_oldest()
 
     def _write_oldest(self) -> None:
-        lane, key, future = self._row.popleft()
-        encoded = future.result()
-        self._container.set(key, encoded)
-        lane.written(encoded)
+        key, future = self._row.popleft()
+        self._container.set(key, future.result())
 
 
 def _pack_byte_exact(packing: _Packing, found: Layout) -> None:
@@ -186,7 +171,7 @@ def _pack_byte_exact(packing: _Packing, found: Layout) -> None:
         for raw, page in _completed(packing, walk, found, gaps, lane.buffers):
             at = planes.coordinate(int(found.index[page]), found.axes, found.leading)
             key = arrays.chunk_key(pixels, (*at, *(0 for _ in found.geometry.shape)))
-            pipeline.submit(lane, key, _encode_page, raw, found, lane)
+            pipeline.submit(key, _encode_page, raw, found, lane)
         gaps.flush()
 
 
@@ -208,7 +193,7 @@ def _completed(
             yield live.pop(page), int(page)
 
 
-def _encode_page(raw: npt.NDArray[np.uint8], found: Layout, lane: _Lane) -> memoryview:
+def _encode_page(raw: npt.NDArray[np.uint8], found: Layout, lane: _Lane) -> bytes | memoryview:
     return lane.encode(planes.deserialize(raw, found.geometry, lane.buffers))
 
 
@@ -238,7 +223,7 @@ class _Blocks:
             return
         self._block[self._fill :] = 0
         key = arrays.chunk_key(self._lane.array, (self._count,))
-        self._pipeline.submit(self._lane, key, self._lane.encode, self._block)
+        self._pipeline.submit(key, self._lane.encode, self._block)
         self._count, self._fill = self._count + 1, 0
         self._block = self._lane.buffers.take()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from decant_batch.archive.container import Container, open_container
 from decant_batch.archive.model import Verified
-from decant_batch.archive.restore import Original, difference, originals, rebuild
+from decant_batch.archive.rebuild import Original, difference, originals, rebuild
 from decant_batch.errors import ArchiveDamaged
 
 Report = Callable[[int], None]

@@ -4,12 +4,13 @@ The four words: *allowed* is what a worker may use, *reserved* what it takes whe
 *projected* what it will have taken at a job's worst moment, *peak* what was measured afterwards.
 A job packs and then verifies, so its projection is reserved + the larger of the two::
 
-    pack    live pages + threads x (page [x 2 if tiled] + 3 x encoded bound)
+    pack    live pages + threads x (page [x 2 if tiled] + 2 x encoded bound)
             + husk blocks alike + one I/O block + the layout
-    verify  live pages + threads x (page [x 2 if tiled] + 2 x encoded bound)
-            + two husk blocks + the layout, as read from the manifest
+    verify  the same, the other way round, and the layout as read from the manifest
 
-An encoded chunk counts three times: numcodecs' output buffer, the copy it cuts from it, and ours.
+An encoded chunk counts twice: numcodecs' output buffer, and the piece it cuts from it. Up to 32 MiB
+it comes from a thread's heap, where the hole that it leaves is not always the one that the next one
+needs: it counts once more. Incompressible pixels need all of this, camera images about two thirds.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ from decant_batch.batch.model import Survey
 PAGE_RECORD_NBYTES = 3700
 SEGMENT_RECORD_NBYTES = 340
 # zstd's contexts, threads' stacks, the source's and the archive's open files.
-FIXED_NBYTES = 4 << 20
+FIXED_NBYTES = 12 << 20
 THREAD_NBYTES = 2 << 20
+# Larger buffers are mapped one by one and go back when they are freed (glibc, mallopt(3)).
+HEAP_NBYTES = 32 << 20
 
 
 def live_nbytes(layout: Layout) -> int:
@@ -47,7 +50,8 @@ def live_nbytes(layout: Layout) -> int:
     np.maximum.at(last, page, places)
     change = np.bincount(first, minlength=len(page) + 2)
     change[: len(page) + 1] -= np.bincount(last + 1, minlength=len(page) + 1)[: len(page) + 1]
-    return int(np.cumsum(change[: len(page)]).max(initial=0)) * layout.geometry.page_nbytes
+    live = np.cumsum(change[: len(page)])
+    return int(live.max()) * layout.geometry.page_nbytes if len(live) else 0
 
 
 def job_nbytes(survey: Survey, threads: int) -> int:
@@ -57,7 +61,7 @@ def job_nbytes(survey: Survey, threads: int) -> int:
         return shared + _blocks(VERBATIM_CHUNK_NBYTES, threads)
     copies = 2 if survey.tiled else 1
     pages = survey.live_nbytes + threads * (
-        copies * survey.page_nbytes + 3 * encoded_bound(survey.page_nbytes)
+        copies * survey.page_nbytes + _encoding(survey.page_nbytes)
     )
     layout = survey.page_count * PAGE_RECORD_NBYTES + survey.segment_count * SEGMENT_RECORD_NBYTES
     return shared + pages + _blocks(HUSK_BLOCK_NBYTES, threads) + layout
@@ -65,7 +69,13 @@ def job_nbytes(survey: Survey, threads: int) -> int:
 
 def _blocks(nbytes: int, threads: int) -> int:
     """A block being filled, and one encoded by each thread."""
-    return nbytes + threads * (nbytes + 3 * encoded_bound(nbytes))
+    return nbytes + threads * (nbytes + _encoding(nbytes))
+
+
+def _encoding(nbytes: int) -> int:
+    """What a thread takes beside the chunk that it encodes."""
+    bound = encoded_bound(nbytes)
+    return (3 if bound <= HEAP_NBYTES else 2) * bound
 
 
 def peak_bytes(status: Mapping[str, str]) -> int:

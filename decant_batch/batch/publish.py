@@ -20,7 +20,7 @@ from decant_batch.archive import layout as layouts
 from decant_batch.archive.container import open_container, sync_folder
 from decant_batch.archive.model import Layout, Mode, Packed, Reason, Refusal, Stamp
 from decant_batch.archive.pack import pack
-from decant_batch.archive.restore import originals
+from decant_batch.archive.rebuild import originals
 from decant_batch.archive.verify import verify
 from decant_batch.batch.model import Job, Outcome, Roots, Source
 from decant_batch.errors import ArchiveDamaged, NameTaken, SourceChanged

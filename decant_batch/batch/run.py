@@ -6,6 +6,7 @@ memory -> record. Packing starts while the walk goes on (see ``flow``).
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -97,8 +98,14 @@ def terms_of(config: Config, reserved: int) -> Terms:
 
 
 def walk(config: Config) -> Iterator[Source | Trouble | Excluded]:
-    """What stands on the share, by the config's rules."""
-    return discover.walk(
+    """What stands on the share, by the config's rules.
+
+    Raises
+    ------
+    UsageError
+        At once, where the root is missing, cannot be read, or is empty.
+    """
+    found = discover.walk(
         config.source,
         skip=(config.destination, config.ledger.parent),
         include=config.include,
@@ -106,6 +113,10 @@ def walk(config: Config) -> Iterator[Source | Trouble | Excluded]:
         hidden=config.hidden,
         litter=config.litter,
     )
+    first = next(found, None)
+    if first is None:  # most likely the folder where a share is not mounted
+        raise UsageError(f"{config.source}: is empty; mount the share, or correct `source:`")
+    return itertools.chain([first], found)
 
 
 def _check_destination(config: Config) -> None:

@@ -13,7 +13,7 @@ _SIZE_UNITS = {"b": 1} | {
     for binary in ("", "i")
 }
 _DURATION_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+_QUANTITY = re.compile(r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*([A-Za-z]*)\s*")
 
 
 def size(raw: object) -> int:
@@ -39,7 +39,7 @@ def duration(raw: object) -> float:
 
 
 def _quantity(raw: object, units: Mapping[str, int], what: str, examples: str) -> Fraction:
-    text = str(raw) if isinstance(raw, int | str) and not isinstance(raw, bool) else ""
+    text = str(raw) if isinstance(raw, int | str) else ""
     found = _QUANTITY.fullmatch(text)
     unit = found[2].lower() if found else ""
     # Without a unit only whole numbers are plain: "1.5" of what?

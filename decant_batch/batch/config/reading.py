@@ -105,9 +105,12 @@ def _parsed(path: Path) -> tuple[yaml.Node, object]:
 
 
 def _yaml_complaint(error: yaml.MarkedYAMLError) -> str:
-    """The parser's words on one line, and the cause that is most likely here."""
+    """The parser's words on one line, and what most likely is to be done."""
     said = " ".join(str(part) for part in (error.context, error.problem) if part)
-    return f"{said}; put patterns and names that begin with * ! @ % & in quotes: '*.tmp'"
+    # A pattern like *.tmp without quotes is an alias to YAML, one like !x a tag.
+    if re.search(r"\balias\b|\btag\b|cannot start any token", said):
+        return f"{said}; put names and patterns that begin with * ! @ % & in quotes: '*.tmp'"
+    return f"{said}; look for a wrong indentation, or an open bracket or quote, up to here"
 
 
 def _refuse_duplicates(path: Path, top: yaml.Node) -> None:

@@ -43,6 +43,7 @@ def open_root(root: Path) -> int:
 
 
 def identity(found: os.stat_result) -> Identity:
+    """What tells a folder from all others, however it is reached."""
     return found.st_dev, found.st_ino
 
 

@@ -44,7 +44,7 @@ def matches(regex: re.Pattern[str], relpath: str, *, is_folder: bool) -> bool:
 
 
 def _any_of(texts: Sequence[str], *, ignore_case: bool) -> re.Pattern[str]:
-    flags = re.DOTALL | (re.IGNORECASE if ignore_case else re.DOTALL)
+    flags = re.DOTALL | (re.IGNORECASE if ignore_case else re.NOFLAG)
     return re.compile("|".join(f"(?:{text})" for text in texts) or _NEVER, flags)
 
 
@@ -75,7 +75,8 @@ def _reach_text(pattern: str) -> str:
 
 
 def _name_text(part: str) -> str:
-    return "".join(_token_texts(part))
+    # No name is empty: ``a/*`` is not to match the folder ``a/`` itself.
+    return "".join(_token_texts(part)) if part.strip("*") else "[^/]+"
 
 
 def _token_texts(part: str) -> Iterator[str]:
