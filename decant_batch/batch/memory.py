@@ -31,7 +31,7 @@ from decant_batch.batch.model import Survey
 PAGE_RECORD_NBYTES = 3700
 SEGMENT_RECORD_NBYTES = 340
 # zstd's contexts, threads' stacks, the source's and the archive's open files.
-FIXED_NBYTES = 12 << 20
+FIXED_NBYTES = 8 << 20
 THREAD_NBYTES = 2 << 20
 # Larger buffers are mapped one by one and go back when they are freed (glibc, mallopt(3)).
 HEAP_NBYTES = 32 << 20

@@ -1,0 +1,168 @@
+"""All of a corpus of real TIFFs through one run, and every byte of it back.
+
+The corpus is a folder with ``index.csv`` and ``files/``, named by the environment variable
+DECANT_CORPUS. Marked ``corpus``: not part of the default suite, required by .ci/run.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+import zarr
+import zarr.storage
+
+from decant_batch.archive import Layout, inspect, planes, restore, survey
+from decant_batch.batch import run
+from decant_batch.batch.config import load
+from decant_batch.batch.ledger import Ledger
+from decant_batch.batch.model import Summary
+from tests.recover import recover
+
+pytestmark = pytest.mark.corpus
+
+CONFIG = """
+source: {source}
+destination: archive
+others: verbatim
+settle: 0s
+cluster: {{kind: local, workers: 2, memory: 1GiB}}
+"""
+# What a candidate of the index may be verbatim for: none of it can be seen as an array of bytes.
+HONEST = {"sub-byte-samples", "unsupported-dtype", "page-too-large"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """The corpus after one run."""
+
+    root: Path
+    config: Path
+    summary: Summary
+
+    @property
+    def files(self) -> list[str]:
+        """Paths of all files of the corpus below its root."""
+        found = (path for path in self.root.rglob("*") if path.is_file())
+        return sorted(path.relative_to(self.root).as_posix() for path in found)
+
+    def archive(self, relpath: str) -> Path:
+        """Where the archive of one file is."""
+        return self.config.parent / "archive" / f"{relpath}.zarr.zip"
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Path:
+    folder = os.environ.get("DECANT_CORPUS")
+    if not folder or not Path(folder, "index.csv").is_file():
+        pytest.fail("DECANT_CORPUS must name the folder of real TIFFs (index.csv and files/)")
+    return Path(folder)
+
+
+@pytest.fixture(scope="module")
+def packed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Packed:
+    config = tmp_path_factory.mktemp("corpus") / "c.yaml"
+    config.write_text(CONFIG.format(source=corpus / "files"))
+    summary = run.execute(load(config), watch=lambda _tick: None)
+    return Packed(root=corpus / "files", config=config, summary=summary)
+
+
+def test_every_file_is_archived(packed: Packed) -> None:
+    states = {state: tally.count for state, tally in packed.summary.states.items() if tally.count}
+    assert states == {"archived": len(packed.files)}
+    assert packed.summary.stopped is None
+    assert packed.summary.troubles == ()
+    sizes = sum((packed.root / relpath).stat().st_size for relpath in packed.files)
+    assert packed.summary.states["archived"].source_nbytes == sizes
+
+
+def test_nothing_else_stands_in_the_destination(packed: Packed) -> None:
+    destination = packed.config.parent / "archive"
+    expected = {packed.archive(relpath) for relpath in packed.files}
+    found = {path for path in destination.rglob("*") if path.is_file()}
+    assert {path for path in found - expected if ".decant-batch" not in path.parts} == set()
+    assert expected <= found
+
+
+def test_every_byte_comes_back(packed: Packed, tmp_path: Path) -> None:
+    for relpath in packed.files:
+        source = packed.root / relpath
+        (path,) = restore(packed.archive(relpath), tmp_path)
+        assert path == tmp_path / relpath
+        assert path.read_bytes() == source.read_bytes(), relpath
+        assert path.stat().st_mtime_ns == source.stat().st_mtime_ns, relpath
+
+
+def test_every_byte_comes_back_without_us(packed: Packed) -> None:
+    for relpath in packed.files:
+        (data,) = recover(packed.archive(relpath)).values()
+        assert data == (packed.root / relpath).read_bytes(), relpath
+
+
+def test_index_agrees(packed: Packed, corpus: Path) -> None:
+    """Each candidate is byte-exact, or its samples cannot be; the index's hashes are ours."""
+    reasons: Counter[str] = Counter()
+    with (corpus / "index.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            found = inspect(packed.archive(row["path"]))
+            assert found.sha256 == row["sha256"], row["path"]
+            if row["mode"] == "candidate" and found.mode != "byte-exact":
+                assert found.reason in HONEST, (row["path"], found)
+                reasons[str(found.reason)] += 1
+                print(f"{found.reason:20} {row['bits']:>6} bits {row['dtype']:10} {row['path']}")
+    print(dict(reasons))
+
+
+def test_zarr_sees_the_pixels_that_tifffile_sees(packed: Packed) -> None:
+    compared = 0
+    for relpath in packed.files:
+        layout = survey(packed.root / relpath)
+        if not isinstance(layout, Layout):
+            continue
+        expected = decoded(packed.root / relpath, layout)
+        with zarr.storage.ZipStore(packed.archive(relpath), read_only=True) as store:
+            pixels = np.asarray(zarr.open_array(store, path="0", mode="r", zarr_format=2)[...])
+        if expected is not None:
+            assert pixels.shape == expected.shape, relpath
+            assert pixels.tobytes() == expected.tobytes(), relpath
+            compared += 1
+    assert compared > 200, "the corpus has hundreds of TIFFs that are not compressed"
+
+
+def decoded(path: Path, layout: Layout) -> np.ndarray | None:  # type: ignore[type-arg]
+    """The pixels as tifffile decodes them, in canonical order and little-endian.
+
+    None for the one kind of file that tifffile reads in part: a chain of IFDs that loops.
+    """
+    with tifffile.TiffFile(path, _multifile=False) as tiff:
+        pixels = max(tiff.series, key=lambda series: series.nbytes).asarray()
+    if pixels.nbytes != layout.pixels_nbytes:
+        assert "ifd_loop" in path.name
+        return None
+    stacked = pixels.reshape(*layout.leading, *layout.geometry.shape)
+    order = planes.canonical_order(layout.axes)
+    moved = stacked.transpose(*order, *range(len(order), stacked.ndim))
+    return np.ascontiguousarray(moved).astype(moved.dtype.newbyteorder("<"))
+
+
+def test_a_second_run_opens_nothing(packed: Packed) -> None:
+    before = digests(packed)
+    summary = run.execute(load(packed.config), watch=lambda _tick: None)
+    assert summary.settled.count == len(packed.files)
+    with Ledger.read(Path(summary.ledger)) as ledger:
+        assert all(len(ledger.attempts(relpath)) == 1 for relpath in packed.files)
+    assert digests(packed) == before
+
+
+def digests(packed: Packed) -> dict[str, str]:
+    return {
+        relpath: hashlib.sha256(packed.archive(relpath).read_bytes()).hexdigest()
+        for relpath in packed.files
+    }
