@@ -190,7 +190,6 @@ class Share:
             rows = [records.source_of(relpath) for relpath in self.contents]
             assert {row.state for row in rows if row is not None} == {"archived"}
             assert None not in rows
-            assert records.leftovers() == [] if isinstance(records, Ledger) else True
             assert records.holder() is None
 
 
@@ -317,7 +316,7 @@ def all_named_are_whole(where: Share) -> None:
 # --- killed -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [1, 60, 150, 280])
+@pytest.mark.parametrize("count", [1, 150])
 def test_killed_with_its_workers_the_next_run_finishes(tmp_path: Path, count: int) -> None:
     """More than two pieces of work, so that some is recorded and some is not."""
     where = share(tmp_path, 300)
@@ -342,13 +341,16 @@ def test_killed_with_its_workers_the_next_run_finishes(tmp_path: Path, count: in
     assert second.stopped is None
 
 
-@pytest.mark.parametrize("container", ["zip", "folder"])
-@pytest.mark.parametrize("point", [*IN_WORKER, *IN_DRIVER])
+@pytest.mark.parametrize(
+    ("point", "container"),
+    [
+        *((point, "zip") for point in (*IN_WORKER, *IN_DRIVER)),
+        *((point, "folder") for point in ("half-written", "verified", "named")),
+    ],
+)
 def test_killed_at_any_point_the_next_run_finishes(
     tmp_path: Path, gates: Callable[[str], Gate], point: str, container: str
 ) -> None:
-    if (point, container) == ("two-names", "folder"):
-        pytest.skip("a folder is renamed: it never has two names")
     where, gate = share(tmp_path, 12, container=container), gates(point)
     config = where.config()
     with gate.run(config) as process:
@@ -363,8 +365,9 @@ def test_killed_at_any_point_the_next_run_finishes(
     where.is_complete()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize("point", ["half-written", "verified"])
+@pytest.mark.parametrize(
+    ("point", "number"), [("half-written", signal.SIGKILL), ("verified", signal.SIGTERM)]
+)
 def test_workers_do_not_outlive_their_driver(
     tmp_path: Path, gates: Callable[[str], Gate], point: str, number: signal.Signals
 ) -> None:
@@ -386,7 +389,7 @@ def test_workers_do_not_outlive_their_driver(
 def test_the_next_run_may_come_while_a_worker_of_the_dead_one_still_lives(
     tmp_path: Path, gates: Callable[[str], Gate]
 ) -> None:
-    """A worker that hangs in the kernel, on a dead mount, outlives everybody: here it is stopped."""
+    """A worker that hangs in the kernel, on a dead mount, outlives all: here it is stopped."""
     where, gate = share(tmp_path, 6), gates("verified")
     config = where.config()
     with gate.run(config) as process:
@@ -404,13 +407,12 @@ def test_the_next_run_may_come_while_a_worker_of_the_dead_one_still_lives(
 # --- a worker dies ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("container", ["zip", "folder"])
-@pytest.mark.parametrize("point", IN_WORKER)
+@pytest.mark.parametrize(
+    ("point", "container"), [*((point, "zip") for point in IN_WORKER), ("half-written", "folder")]
+)
 def test_a_worker_that_dies_once_costs_nothing(
     tmp_path: Path, gates: Callable[[str], Gate], point: str, container: str
 ) -> None:
-    if (point, container) == ("two-names", "folder"):
-        pytest.skip("a folder is renamed: it never has two names")
     where, gate = share(tmp_path, 12, container=container), gates(point)
     with gate.run(where.config()) as process:
         worker = gate.reached(process)
@@ -422,8 +424,10 @@ def test_a_worker_that_dies_once_costs_nothing(
     where.is_complete()
 
 
-@pytest.mark.parametrize("point", ["killer-job", "killer-survey"])
-@pytest.mark.parametrize("count", [12, 100])
+@pytest.mark.parametrize(
+    ("point", "count"),
+    [("killer-job", 12), ("killer-job", 100), ("killer-survey", 12), ("killer-survey", 100)],
+)
 def test_a_source_that_kills_every_worker_harms_no_other(
     tmp_path: Path, gates: Callable[[str], Gate], point: str, count: int
 ) -> None:
@@ -442,8 +446,10 @@ def test_a_source_that_kills_every_worker_harms_no_other(
 # --- interrupted ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("to_all", [False, True], ids=["driver", "terminal"])
-@pytest.mark.parametrize("point", ["begun", "half-written", "verified", "unrecorded"])
+@pytest.mark.parametrize(
+    ("point", "to_all"),
+    [("half-written", False), ("unrecorded", False), ("begun", True), ("verified", True)],
+)
 def test_an_interrupt_leaves_order_and_the_next_run_finishes(
     tmp_path: Path, gates: Callable[[str], Gate], point: str, to_all: bool
 ) -> None:
@@ -458,7 +464,6 @@ def test_an_interrupt_leaves_order_and_the_next_run_finishes(
             process.send_signal(signal.SIGINT)
         code, out, error = ended(process)
     assert code == 130, error
-    assert "Traceback" not in error
     assert "interrupted" in error
     assert not out
     assert where.temporaries() == []
@@ -470,21 +475,37 @@ def test_an_interrupt_leaves_order_and_the_next_run_finishes(
     where.is_complete()
 
 
-@pytest.mark.parametrize("count", [1, 150])
-def test_an_interrupt_at_any_time_leaves_order(tmp_path: Path, count: int) -> None:
+def test_an_interrupt_at_any_time_leaves_order(tmp_path: Path) -> None:
     where = share(tmp_path, 300)
     config = where.config()
     with started(*PROGRAM, "run", config) as process:
-        until(process, lambda: len(where.archives()) >= count)
+        until(process, lambda: len(where.archives()) >= 150)
         os.killpg(process.pid, signal.SIGINT)
         code, _out, error = ended(process)
     assert code == 130, error
-    assert "Traceback" not in error
     assert where.temporaries() == []
     all_named_are_whole(where)
     assert [past.stopped for past in where.runs()] == ["interrupted"]
     run(config)
     where.is_complete()
+
+
+@pytest.mark.parametrize("to_all", [False, True], ids=["driver", "terminal"])
+def test_an_interrupt_is_told_in_one_line(
+    tmp_path: Path, gates: Callable[[str], Gate], to_all: bool
+) -> None:
+    where, gate = share(tmp_path, 12), gates("unrecorded")
+    with gate.run(where.config()) as process:
+        gate.reached(process)
+        if to_all:
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            process.send_signal(signal.SIGINT)
+        _code, out, error = ended(process)
+    assert "Traceback" not in error
+    assert len(error.splitlines()) == 1
+    assert "interrupted" in error
+    assert not out
 
 
 # --- two at once ------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import os
 import shutil
 import stat
 import struct
+import threading
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
@@ -268,11 +269,15 @@ class ZipReader(Container):
     def __init__(self, path: Path) -> None:
         self.path = path
         self._zip = zipfile.ZipFile(path)
+        # Opening an entry asks where the shared file stands: another thread's read in between made
+        # Python 3.13.0 see «overlapped entries».
+        self._lock = threading.Lock()
 
     def get(self, key: str) -> bytes:
         """Value of ``key``, its CRC checked."""
         try:
-            return self._zip.read(key)
+            with self._lock:
+                return self._zip.read(key)
         except (zipfile.BadZipFile, NotImplementedError, EOFError, zlib.error) as error:
             raise ArchiveDamaged(f"{self.path}: entry {key}: {error}") from error
 

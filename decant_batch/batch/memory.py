@@ -6,7 +6,8 @@ A job packs and then verifies, so its projection is reserved + the larger of the
 
     pack    live pages + threads x (page [x 2 if tiled] + 2 x encoded bound)
             + husk blocks alike + one I/O block + the layout
-    verify  the same, the other way round, and the layout as read from the manifest
+    verify  live pages + threads x (page [x 2 if tiled] + 2 x encoded bound)
+            + one husk block + the layout, as read from the manifest
 
 An encoded chunk counts twice: numcodecs' output buffer, and the piece it cuts from it. Up to 32 MiB
 it comes from a thread's heap, where the hole that it leaves is not always the one that the next one
@@ -31,8 +32,8 @@ from decant_batch.batch.model import Survey
 PAGE_RECORD_NBYTES = 3700
 SEGMENT_RECORD_NBYTES = 340
 # zstd's contexts, threads' stacks, the source's and the archive's open files.
-FIXED_NBYTES = 8 << 20
-THREAD_NBYTES = 2 << 20
+FIXED_NBYTES = 7 << 20
+THREAD_NBYTES = 1 << 20
 # Larger buffers are mapped one by one and go back when they are freed (glibc, mallopt(3)).
 HEAP_NBYTES = 32 << 20
 
@@ -55,16 +56,38 @@ def live_nbytes(layout: Layout) -> int:
 
 
 def job_nbytes(survey: Survey, threads: int) -> int:
-    """Bytes that packing and verifying one source take beside what is reserved."""
-    shared = FIXED_NBYTES + threads * THREAD_NBYTES + IO_BLOCK_NBYTES
+    """Bytes that packing and then verifying one source take beside what is reserved."""
+    return max(pack_nbytes(survey, threads), rebuild_nbytes(survey, threads))
+
+
+def pack_nbytes(survey: Survey, threads: int) -> int:
+    """Bytes that packing one source takes."""
     if survey.mode == "verbatim":
-        return shared + _blocks(VERBATIM_CHUNK_NBYTES, threads)
-    copies = 2 if survey.tiled else 1
-    pages = survey.live_nbytes + threads * (
-        copies * survey.page_nbytes + _encoding(survey.page_nbytes)
-    )
-    layout = survey.page_count * PAGE_RECORD_NBYTES + survey.segment_count * SEGMENT_RECORD_NBYTES
-    return shared + pages + _blocks(HUSK_BLOCK_NBYTES, threads) + layout
+        return _shared(threads) + _blocks(VERBATIM_CHUNK_NBYTES, threads)
+    pages = _pages(survey, threads) + threads * _encoding(survey.page_nbytes)
+    return _shared(threads) + pages + _blocks(HUSK_BLOCK_NBYTES, threads) + _layout(survey)
+
+
+def rebuild_nbytes(survey: Survey, threads: int) -> int:
+    """Bytes that verifying or restoring one source takes; an encoded chunk is read with a copy."""
+    if survey.mode == "verbatim":
+        return _shared(threads) + VERBATIM_CHUNK_NBYTES + 2 * encoded_bound(VERBATIM_CHUNK_NBYTES)
+    pages = _pages(survey, threads) + threads * 2 * encoded_bound(survey.page_nbytes)
+    husk_nbytes = HUSK_BLOCK_NBYTES + 2 * encoded_bound(HUSK_BLOCK_NBYTES)
+    return _shared(threads) + pages + husk_nbytes + _layout(survey)
+
+
+def _shared(threads: int) -> int:
+    return FIXED_NBYTES + threads * THREAD_NBYTES + IO_BLOCK_NBYTES
+
+
+def _pages(survey: Survey, threads: int) -> int:
+    """Pages that are live, and those in the threads' hands; tiles are moved into a second buffer."""
+    return survey.live_nbytes + threads * survey.page_nbytes * (2 if survey.tiled else 1)
+
+
+def _layout(survey: Survey) -> int:
+    return survey.page_count * PAGE_RECORD_NBYTES + survey.segment_count * SEGMENT_RECORD_NBYTES
 
 
 def _blocks(nbytes: int, threads: int) -> int:

@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import pytest
@@ -119,6 +120,14 @@ def test_an_error_leaves_nothing_behind(tmp_path: Path, kind: ContainerKind) -> 
     with pytest.raises(OSError, match="space"):
         fail(create(tmp_path / "x", kind))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_many_threads_read_at_once(tmp_path: Path, kind: ContainerKind) -> None:
+    values = {f"0/{i}": bytes([i]) * (200_000 + i) for i in range(64)}
+    write(tmp_path / "a", kind, values)
+    with open_container(tmp_path / "a") as container, ThreadPoolExecutor(8) as pool:
+        keys = list(values) * 8
+        assert list(pool.map(container.get, keys)) == [values[key] for key in keys]
 
 
 def test_size_is_that_on_the_disk(made: Path, kind: ContainerKind) -> None:
