@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,7 +137,7 @@ def test_zarr_sees_the_pixels_that_tifffile_sees(packed: Packed) -> None:
     assert compared > 200, "the corpus has hundreds of TIFFs that are not compressed"
 
 
-def decoded(path: Path, layout: Layout) -> np.ndarray | None:  # type: ignore[type-arg]
+def decoded(path: Path, layout: Layout) -> np.ndarray[Any, Any] | None:
     """The pixels as tifffile decodes them, in canonical order and little-endian.
 
     None for the one kind of file that tifffile reads in part: a chain of IFDs that loops.

@@ -82,7 +82,7 @@ def _shared(threads: int) -> int:
 
 
 def _pages(survey: Survey, threads: int) -> int:
-    """Pages that are live, and those in the threads' hands; tiles are moved into a second buffer."""
+    """Pages that are live, and those in threads' hands; tiles are moved into a second buffer."""
     return survey.live_nbytes + threads * survey.page_nbytes * (2 if survey.tiled else 1)
 
 

@@ -6,6 +6,7 @@ What is heavy (dask, tifffile, rich) is imported inside the command that needs i
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
@@ -297,6 +298,8 @@ def _run(path: Path, *, quiet: bool, show: Callable[[Summary], object]) -> Summa
     from decant_batch.ui import progress, report
 
     config = load(path)
+    # A service manager or a batch system ends a run as Ctrl-C does: in order.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with progress.watching(sys.stderr, quiet=quiet) as watch:
         summary: Summary = execute(config, watch=watch)
     try:
@@ -336,9 +339,9 @@ def _silent(_result: object) -> None:
 
 def run_code(summary: Summary) -> int:
     """The exit code of a run that came to its end, or stopped before it."""
-    if any(trouble.failure == "destination" for trouble in summary.troubles):
+    if summary.stopped:  # only a destination that cannot be used stops a run before its end
         return _UNUSABLE
-    return _FAILED if summary.trouble_count or summary.stopped else _DONE
+    return _FAILED if summary.trouble_count else _DONE
 
 
 def _for_each(

@@ -78,10 +78,16 @@ def add(tally: Tally, source_nbytes: int, archive_nbytes: int = 0) -> Tally:
     )
 
 
-def balance_text(states: Mapping[State, Tally]) -> str:
-    """Every source found, in exactly one state; the lines sum to the total."""
+def balance_text(states: Mapping[State, Tally], waiting: Tally | None = None) -> str:
+    """Every source found, in exactly one state; the lines sum to the total.
+
+    Only a run that was stopped has sources ``waiting``.
+    """
     rows = [tally_row(state, states.get(state, Tally())) for state in STATES]
-    whole = tally_row("total", total(states.values()))
+    left = waiting or Tally()
+    if left.count:
+        rows.append(tally_row("waiting", left))
+    whole = tally_row("total", total((*states.values(), left)))
     return table(("state", "sources", "bytes", "", "archives"), [*rows, whole])
 
 
@@ -135,8 +141,9 @@ def summary_text(summary: Summary) -> str:
         title = f"run {summary.run} stopped after {seconds}: {printable(summary.stopped)}"
     return blocks(
         title,
-        balance_text(summary.states),
+        balance_text(summary.states, summary.waiting),
         _settled_text(summary.settled),
+        _excluded_text(summary.excluded),
         modes_text(summary.modes, summary.reasons),
         troubles_text(summary.troubles, summary.trouble_count),
         lines_of(
@@ -149,7 +156,7 @@ def summary_values(summary: Summary) -> dict[str, Any]:
     """``summary`` for JSON; every state is there, also at zero."""
     return {
         **asdict(summary),
-        "found": asdict(total(summary.states.values())),
+        "found": asdict(total((*summary.states.values(), summary.waiting))),
         "states": {state: asdict(summary.states.get(state, Tally())) for state in STATES},
         "modes": {mode: asdict(summary.modes.get(mode, Tally())) for mode in MODES},
     }
@@ -208,3 +215,11 @@ def _settled_text(settled: Tally) -> str:
         return ""
     size = bytes_text(settled.source_nbytes)
     return f"{count_text(settled.count, 'source')} of these ({size}) had been settled before"
+
+
+def _excluded_text(excluded: Tally) -> str:
+    if not excluded.count:
+        return ""
+    size = bytes_text(excluded.source_nbytes)
+    what = "file or folder" if excluded.count == 1 else "files and folders"
+    return f"{excluded.count:,} {what} ({size} of files) left out by rules of the config"

@@ -236,6 +236,7 @@ def summary(tmp_path: Path) -> Summary:
     return Summary(
         run=7,
         states={"archived": Tally(count=3, source_nbytes=3000, archive_nbytes=2000)},
+        waiting=Tally(),
         modes={"byte-exact": Tally(count=3, source_nbytes=3000, archive_nbytes=2000)},
         reasons={},
         settled=Tally(),
@@ -288,7 +289,7 @@ def test_exit_code_of_a_run(summary: Summary) -> None:
     assert cli.run_code(summary) == 0
     assert cli.run_code(replace(summary, states=changing)) == 0
     assert cli.run_code(replace(summary, troubles=(trouble,), trouble_count=1)) == 1
-    assert cli.run_code(replace(summary, stopped="the window closed")) == 1
+    assert cli.run_code(replace(summary, stopped="no space left")) == 5
     assert cli.run_code(replace(summary, troubles=(trouble, full), trouble_count=2)) == 5
 
 

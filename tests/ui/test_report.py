@@ -18,6 +18,7 @@ SUMMARY = Summary(
         "archived": Tally(count=1203, source_nbytes=7_945_689_497, archive_nbytes=4_200_000_000),
         "failed": Tally(count=2, source_nbytes=1_073_741_824),
     },
+    waiting=Tally(),
     modes={
         "byte-exact": Tally(count=1190, source_nbytes=7_900_000_000, archive_nbytes=4_155_000_000),
         "verbatim": Tally(count=13, source_nbytes=45_689_497, archive_nbytes=45_000_000),
