@@ -339,7 +339,8 @@ def _silent(_result: object) -> None:
 
 def run_code(summary: Summary) -> int:
     """The exit code of a run that came to its end, or stopped before it."""
-    if summary.stopped:  # only a destination that cannot be used stops a run before its end
+    # Only a destination that cannot be used stops a run before its end.
+    if summary.stopped or any(each.failure == "destination" for each in summary.troubles):
         return _UNUSABLE
     return _FAILED if summary.trouble_count else _DONE
 
