@@ -12,6 +12,7 @@ Layout of a zip that we write; every entry STORED, every record ZIP64, every nam
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -87,10 +88,14 @@ class Container(ABC):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if kind is None:
-            self.close()
-        else:
+        if kind is not None:
             self.discard()
+            return
+        try:
+            self.close()
+        except BaseException:
+            self.discard()  # what could not be completed must not look like an archive
+            raise
 
 
 def canonical_uri(path: PurePath) -> str:
@@ -223,10 +228,9 @@ class ZipWriter(Container):
 
     def discard(self) -> None:
         """Close and remove the unfinished file."""
-        try:
+        with contextlib.suppress(OSError):  # closing flushes, and a full disk refuses that too
             self._file.close()
-        finally:  # closing flushes, and a full disk refuses that too
-            self.path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
 
     def drop_cache(self) -> None:
         """Forget the file's cached pages."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import secrets
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from decant_batch.batch import plan, task
@@ -63,18 +64,10 @@ def young_outcome(source: Source) -> Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """Jobs handed to a worker together, and how often one of them was tried before."""
+    """Jobs handed to a worker together."""
 
     jobs: tuple[Job, ...]
     temporaries: tuple[str, ...]
-
-
-@dataclass(slots=True, kw_only=True)
-class _Tries:
-    """How often a job was tried again, by what went wrong."""
-
-    transient: int = 0
-    deaths: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,10 +88,16 @@ class Flow:
     unsettled: deque[Source] = field(default_factory=deque)
     surveying: dict[int, tuple[Source, ...]] = field(default_factory=dict)
     waiting: list[tuple[int, int, Job]] = field(default_factory=list)
-    delayed: list[tuple[float, int, Job]] = field(default_factory=list)
+    delayed: list[tuple[float, int, Job | Source]] = field(default_factory=list)
     performing: dict[int, _Work] = field(default_factory=dict)
-    tries: dict[str, _Tries] = field(default_factory=dict)
+    suspects: deque[Job | Source] = field(default_factory=deque)
+    alone: int | None = None
+    was_alone: bool = False
+    deaths: Counter[str] = field(default_factory=Counter)
+    back_offs: Counter[str] = field(default_factory=Counter)
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    # Temporary names of two runs differ, also where a ledger was lost and begins anew.
+    label: str = field(default_factory=lambda: secrets.token_hex(4))
     tick: Tick = field(default_factory=Tick)
     excluded: Tally = field(default_factory=Tally)
     stopped: str | None = None
@@ -122,6 +121,9 @@ class Flow:
         """Hand out what there is room for; True where a batch of the walk was met."""
         if self.stopped is not None:
             return False
+        if self.suspects or self.alone is not None:
+            self._try_alone()
+            return False
         self._undelay()
         self._perform()
         has_walked = self._has_room() and not self.tick.walk_ended
@@ -133,14 +135,30 @@ class Flow:
     def _has_more(self) -> bool:
         if self.surveying or self.performing:
             return True
-        left = self.waiting or self.delayed or self.unsettled or not self.tick.walk_ended
+        left = (
+            self.waiting
+            or self.delayed
+            or self.unsettled
+            or self.suspects
+            or not self.tick.walk_ended
+        )
         return bool(left) and self.stopped is None
+
+    def _try_alone(self) -> None:
+        if self.surveying or self.performing:
+            return
+        suspect = self.suspects.popleft()
+        if isinstance(suspect, Job):
+            self.alone = self._submit([suspect])
+        else:
+            self.alone = self._submit_survey((suspect,))
 
     # --- walk and survey
 
     def _has_room(self) -> bool:
         surveying = sum(map(len, self.surveying.values()))
-        return len(self.waiting) + len(self.unsettled) + surveying < _MOST_WAITING
+        held = len(self.waiting) + len(self.delayed) + len(self.unsettled) + surveying
+        return held < _MOST_WAITING
 
     def _survey(self) -> None:
         room = self.engine.workers * _PIECES_PER_WORKER
@@ -148,7 +166,7 @@ class Flow:
             count = min(_SURVEY_BATCH, len(self.unsettled))
             self._submit_survey(tuple(self.unsettled.popleft() for _ in range(count)))
 
-    def _submit_survey(self, sources: tuple[Source, ...]) -> None:
+    def _submit_survey(self, sources: tuple[Source, ...]) -> int:
         token = next(self.numbers)
         self.surveying[token] = sources
         self.engine.submit(
@@ -159,6 +177,7 @@ class Flow:
             memory=self.terms.reserved,
             urgency=_SURVEYS_FIRST,
         )
+        return token
 
     def _walk_on(self) -> None:
         """One batch of the walk: what needs work is unsettled, the rest is recorded."""
@@ -193,7 +212,7 @@ class Flow:
     # --- plan and perform
 
     def _plan(self, surveys: Iterable[Survey]) -> None:
-        surveys = list(surveys)
+        surveys = [survey for survey in surveys if not self._is_put_off(survey)]
         versions = self.ledger.versions(survey.source for survey in surveys)
         settled = []
         for survey in surveys:
@@ -204,13 +223,26 @@ class Flow:
                 settled.append(item)
         self._record(settled)
 
+    def _is_put_off(self, survey: Survey) -> bool:
+        """True where a source could not be read just now and is surveyed again in a while."""
+        trouble = survey.trouble
+        return (
+            trouble is not None
+            and trouble.failure == "transient"
+            and self._back_off(survey.source.relpath, survey.source)
+        )
+
     def _wait(self, job: Job) -> None:
         # The largest first: a run must not end with one worker busy on a job begun last.
         heapq.heappush(self.waiting, (-job.source.size, next(self.numbers), job))
 
     def _undelay(self) -> None:
         while self.delayed and self.delayed[0][0] <= time.monotonic():
-            self._wait(heapq.heappop(self.delayed)[-1])
+            item = heapq.heappop(self.delayed)[-1]
+            if isinstance(item, Job):
+                self._wait(item)
+            else:
+                self.unsettled.appendleft(item)
 
     def _perform(self) -> None:
         room = self.engine.workers * _PIECES_PER_WORKER
@@ -221,21 +253,17 @@ class Flow:
         """The largest job that waits, with more where they are small together."""
         jobs = [heapq.heappop(self.waiting)[-1]]
         nbytes = jobs[0].source.size
-        while self.waiting and len(jobs) < _BATCH_COUNT and not self._is_alone(jobs[-1]):
+        while self.waiting and len(jobs) < _BATCH_COUNT:
             nbytes += self.waiting[0][-1].source.size
             if nbytes > _BATCH_NBYTES:
                 break
             jobs.append(heapq.heappop(self.waiting)[-1])
         return jobs
 
-    def _is_alone(self, job: Job) -> bool:
-        """True where a job whose worker died is tried by itself, so that nobody else is blamed."""
-        return job.source.relpath in self.tries
-
-    def _submit(self, jobs: list[Job]) -> None:
+    def _submit(self, jobs: list[Job]) -> int:
         token = next(self.numbers)
         temporaries = tuple(
-            task.temporary_name(job.archive, self.ledger.run, next(self.numbers)) for job in jobs
+            task.temporary_name(job.archive, self.label, next(self.numbers)) for job in jobs
         )
         self.ledger.begin(jobs, temporaries)
         self.performing[token] = _Work(jobs=tuple(jobs), temporaries=temporaries)
@@ -248,12 +276,15 @@ class Flow:
             memory=max(job.projected_bytes for job in jobs),
             urgency=0,
         )
+        return token
 
     # --- what comes back
 
     def _take(self, done: Done) -> None:
         token = done.token
         assert isinstance(token, int)
+        self.was_alone = token == self.alone
+        self.alone = None
         if token in self.surveying:
             self._take_surveys(done, self.surveying.pop(token))
         else:
@@ -262,49 +293,48 @@ class Flow:
     def _take_surveys(self, done: Done, sources: tuple[Source, ...]) -> None:
         if done.error is None:
             self._plan(done.result)
-        elif len(sources) > 1:
-            for source in sources:  # one of them is to blame: each by itself
-                self._submit_survey((source,))
-        elif done.lost and self._deaths(sources[0]) < _MOST_DEATHS:
-            self._submit_survey(sources)
         else:
-            self._record([_blamed(sources[0], done)])
+            self._suspect(done, sources, sources)
 
     def _take_outcomes(self, done: Done, work: _Work) -> None:
         if done.error is None:
             self._settle(work, done.result)
-        elif len(work.jobs) > 1:
-            for job in work.jobs:
-                self._submit([job])
-        elif done.lost and self._deaths(work.jobs[0].source) < _MOST_DEATHS:
-            self._wait(work.jobs[0])
         else:
-            self._record([_blamed(work.jobs[0].source, done)])
+            self._suspect(done, work.jobs, tuple(job.source for job in work.jobs))
 
-    def _deaths(self, source: Source) -> int:
-        tries = self.tries.setdefault(source.relpath, _Tries())
-        tries.deaths += 1
-        return tries.deaths
+    def _suspect(
+        self, done: Done, items: Sequence[Job | Source], sources: tuple[Source, ...]
+    ) -> None:
+        """Blame the one that was alone and failed us; where there were others, try each alone."""
+        if not self.was_alone:
+            self.suspects.extend(items)
+            return
+        (source,) = sources
+        self.deaths[source.relpath] += done.lost
+        if done.lost and self.deaths[source.relpath] < _MOST_DEATHS:
+            self.suspects.extend(items)
+        else:
+            self._record([_blamed(source, done)])
 
     def _settle(self, work: _Work, outcomes: list[Outcome]) -> None:
         """Record outcomes; what a second try may mend waits for it."""
         again = {}
         for job, outcome in zip(work.jobs, outcomes, strict=True):
-            if outcome.failure == "transient" and self._back_off(job):
+            if outcome.failure == "transient" and self._back_off(job.source.relpath, job):
                 again[outcome.source.relpath] = outcome
             if outcome.failure == "destination":
                 self.stopped = outcome.message
         self.ledger.record(list(again.values()))
         self._record([each for each in outcomes if each.source.relpath not in again])
 
-    def _back_off(self, job: Job) -> bool:
-        """Put a job aside for a while; False where it was tried often enough."""
-        tries = self.tries.setdefault(job.source.relpath, _Tries())
-        if tries.transient >= len(_BACK_OFF_S):
+    def _back_off(self, relpath: str, item: Job | Source) -> bool:
+        """Put work aside for a while; False where it was tried often enough."""
+        times = self.back_offs[relpath]
+        if times >= len(_BACK_OFF_S):
             return False
-        at_s = time.monotonic() + _BACK_OFF_S[tries.transient]
-        tries.transient += 1
-        heapq.heappush(self.delayed, (at_s, next(self.numbers), job))
+        self.back_offs[relpath] += 1
+        at_s = time.monotonic() + _BACK_OFF_S[times]
+        heapq.heappush(self.delayed, (at_s, next(self.numbers), item))
         return True
 
     def _record(self, outcomes: list[Outcome]) -> None:
@@ -312,7 +342,8 @@ class Flow:
             return
         self.ledger.record(outcomes)
         for outcome in outcomes:
-            self.tries.pop(outcome.source.relpath, None)
+            self.deaths.pop(outcome.source.relpath, None)
+            self.back_offs.pop(outcome.source.relpath, None)
         failed = sum(outcome.state == "failed" for outcome in outcomes)
         self.tick = replace(
             self.tick,

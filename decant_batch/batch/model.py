@@ -59,7 +59,8 @@ class Survey:
     """What reading only a source's headers told us; numbers from which memory is computed.
 
     ``is_tiff`` is true for a TIFF by its first bytes or by its name. ``live_nbytes`` is the exact
-    maximum of bytes of pages begun and not finished at any offset of the source (memory.sweep).
+    maximum of bytes of pages begun and not finished at any offset of the source. ``moved`` says
+    what happened to a source that is not as the walk saw it, ``trouble`` why it cannot be read.
     """
 
     source: Source
@@ -73,6 +74,7 @@ class Survey:
     live_nbytes: int = 0
     pixels_nbytes: int = 0
     tiled: bool = False
+    moved: str = ""
     trouble: Trouble | None = None
 
 

@@ -30,6 +30,8 @@ def job(survey: Survey, terms: Terms, version: int) -> Job | Outcome:
     ``version`` is the number of the archive: above 1 where earlier ones hold other content.
     """
     source = survey.source
+    if survey.moved:
+        return Outcome(source=source, state="changing", message=survey.moved)
     if survey.trouble is not None:
         return Outcome(
             source=source,
@@ -40,17 +42,21 @@ def job(survey: Survey, terms: Terms, version: int) -> Job | Outcome:
     if not survey.is_tiff and terms.others == "report":
         return Outcome(source=source, state="reported", reason=survey.reason, detail=survey.detail)
     archive = archive_name(source.relpath, terms.recipe, version)
-    if len(PurePosixPath(archive).name.encode("utf-8", "surrogateescape")) > MAX_NAME_NBYTES:
+    if not _fits(archive):
         return _refused(
             survey,
             f"{source.relpath}: the archive's name would be longer than {MAX_NAME_NBYTES} bytes;"
             " shorten the file's name",
         )
-    further = tuple(
+    further = (
         archive_name(source.relpath, terms.recipe, number)
         for number in range(version + 1, version + _FURTHER)
     )
-    return _with_memory(survey, archive, further, terms)
+    return _with_memory(survey, archive, tuple(filter(_fits, further)), terms)
+
+
+def _fits(archive: str) -> bool:
+    return len(PurePosixPath(archive).name.encode("utf-8", "surrogateescape")) <= MAX_NAME_NBYTES
 
 
 def archive_name(relpath: str, recipe: Recipe, version: int) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from decant_batch.archive import layout as layouts
+from decant_batch.archive import manifest
 from decant_batch.archive.container import open_container, sync_folder
 from decant_batch.archive.model import Layout, Mode, Packed, Reason, Refusal, Stamp
 from decant_batch.archive.pack import pack
@@ -45,7 +46,7 @@ def make(roots: Roots, job: Job, temporary: str, report: Report) -> Outcome:
         Where source or destination cannot be read or written; nothing is left behind.
     """
     path = Path(roots.source, job.source.relpath)
-    _check_still(path, job.source)
+    check_still(path, job.source)
     for archive in (job.archive, *job.further):
         final = Path(roots.destination, archive)
         if not os.path.lexists(final):
@@ -53,17 +54,21 @@ def make(roots: Roots, job: Job, temporary: str, report: Report) -> Outcome:
         adopted = _adopted(job, path, archive, final)
         if adopted is not None:
             return adopted
-    raise NameTaken(f"{final}: holds another version of its source, as all before; {_TAKEN}")
+    raise NameTaken(
+        f"{path}: {final.name} and those before hold other versions of it, and no name is left for a"
+        " further one; move old versions away, or shorten the source's name"
+    )
 
 
 def _made(
     roots: Roots, job: Job, path: Path, archive: str, temporary: str, report: Report
 ) -> Outcome:
-    final, partial = Path(roots.destination, archive), Path(roots.destination, temporary)
-    _make_folders(final.parent, Path(roots.destination))
+    root, final, partial = (Path(roots.destination, name) for name in ("", archive, temporary))
+    _refuse_inside_archive(final, root)
+    _make_folders(final.parent, root)
     try:
         packed = _proved(path, partial, job, report)
-        _check_still(path, job.source)
+        check_still(path, job.source)
         _publish(partial, final)
     finally:
         _remove(partial)
@@ -79,7 +84,8 @@ def _made(
     )
 
 
-def _check_still(path: Path, source: Source) -> None:
+def check_still(path: Path, source: Source) -> None:
+    """Raise SourceChanged where the source is not as the walk saw it."""
     now = path.stat()
     if not stat.S_ISREG(now.st_mode):
         raise SourceChanged(f"{path}: is no longer a file")
@@ -126,6 +132,15 @@ def _problem(archive: Path, threads: int, sha256: str) -> str | None:
     if [each.sha256 for each in proved] != [sha256]:
         return "it holds another file"
     return proved[0].problem
+
+
+def _refuse_inside_archive(final: Path, root: Path) -> None:
+    """A source below a folder that is called like another source's archive has no place."""
+    for folder in final.parents:
+        if folder == root:
+            return
+        if (folder / manifest.KEY).exists():
+            raise NameTaken(f"{final}: would lie inside the archive {folder}; {_TAKEN}")
 
 
 def _make_folders(folder: Path, root: Path) -> None:
@@ -177,7 +192,7 @@ def _remove(partial: Path) -> None:
     if partial.is_dir() and not partial.is_symlink():
         shutil.rmtree(partial)
     else:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             partial.unlink()
 
 
@@ -198,7 +213,7 @@ def _adopted(job: Job, path: Path, archive: str, final: Path) -> Outcome | None:
     """
     found = held(final, job.source)
     sha256 = _sha256(path)
-    _check_still(path, job.source)
+    check_still(path, job.source)
     if found.sha256 != sha256:
         return None
     problem = _problem(final, job.recipe.threads, sha256)
@@ -233,6 +248,11 @@ def held(final: Path, source: Source) -> Held:
     NameTaken
         Where it is something else.
     """
+    try:
+        if stat.S_IFMT(final.stat().st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+            raise NameTaken(f"{final}: {_TAKEN}")
+    except OSError as error:  # a link to nowhere
+        raise NameTaken(f"{final}: {_TAKEN} ({error.strerror})") from error
     try:
         with open_container(final) as container:
             (original,) = originals(container)

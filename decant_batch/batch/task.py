@@ -21,7 +21,7 @@ from decant_batch.archive import layout as layouts
 from decant_batch.archive.model import Refusal
 from decant_batch.batch import memory
 from decant_batch.batch.model import FailureClass, Job, Outcome, Roots, Source, Survey, Trouble
-from decant_batch.batch.publish import make
+from decant_batch.batch.publish import check_still, make
 from decant_batch.errors import DecantError, SourceChanged
 
 Report = Callable[[int], None]
@@ -45,18 +45,18 @@ def survey(roots: Roots, sources: Sequence[Source], _report: Report) -> list[Sur
 
 def _survey(path: Path, source: Source) -> Survey:
     try:
+        check_still(path, source)
         found = layouts.survey(path)
+    except SourceChanged as error:
+        return _unread(source, moved=str(error))
+    except (FileNotFoundError, NotADirectoryError):
+        return _unread(source, moved=_vanished(path))
     except OSError as error:
-        return Survey(
-            source=source,
-            is_tiff=_is_named_tiff(source),
-            mode="verbatim",
-            trouble=_trouble(source, path, error, None),
-        )
+        return _unread(source, trouble=_trouble(source, path, error, None))
     if isinstance(found, Refusal):
         return Survey(
             source=source,
-            is_tiff=found.reason != "not-a-tiff" or _is_named_tiff(source),
+            is_tiff=found.reason not in ("not-a-tiff", "empty-file") or _is_named_tiff(source),
             mode="verbatim",
             reason=found.reason,
             detail=found.detail,
@@ -74,6 +74,20 @@ def _survey(path: Path, source: Source) -> Survey:
     )
 
 
+def _unread(source: Source, *, moved: str = "", trouble: Trouble | None = None) -> Survey:
+    return Survey(
+        source=source,
+        is_tiff=_is_named_tiff(source),
+        mode="verbatim",
+        moved=moved,
+        trouble=trouble,
+    )
+
+
+def _vanished(path: Path) -> str:
+    return f"{path}: vanished since the walk"
+
+
 def _is_named_tiff(source: Source) -> bool:
     return source.relpath.lower().endswith(_TIFF_SUFFIXES)
 
@@ -82,7 +96,9 @@ def _trouble(source: Source, path: Path, error: OSError, destination: str | None
     """Class and message of what the system said about a source or its archive."""
     failure: FailureClass = "permanent"
     name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else str(path)
-    of_destination = destination is not None and name.startswith(destination)
+    of_destination = (
+        destination is not None and name != str(path) and Path(name).is_relative_to(destination)
+    )
     next_step = "check its permissions"
     code = errno.errorcode.get(error.errno or 0, "")
     if code in _DESTINATION:
@@ -93,7 +109,7 @@ def _trouble(source: Source, path: Path, error: OSError, destination: str | None
     elif of_destination and code in ("EACCES", "EPERM"):
         failure, next_step = "destination", "make the destination writable, then run again"
     elif code == "ENAMETOOLONG":
-        next_step = "shorten its name"
+        name, next_step = str(path), "shorten its name"
     message = f"{name}: {error.strerror or error}; {next_step}"
     return Trouble(relpath=source.relpath, failure=failure, message=message)
 
@@ -116,10 +132,13 @@ def perform(
     ]
 
 
-def temporary_name(archive: str, run: int, number: int) -> str:
-    """Temporary name for an archive: hidden, short whatever the archive's name, in its folder."""
+def temporary_name(archive: str, label: str, number: int) -> str:
+    """Temporary name for an archive: hidden, short whatever the archive's name, in its folder.
+
+    ``label`` is the run's own, ``number`` is used once in it.
+    """
     folder = archive.rpartition("/")[0]
-    name = f".decant-{run}-{number}.partial"
+    name = f".decant-{label}-{number}.partial"
     return f"{folder}/{name}" if folder else name
 
 
@@ -170,10 +189,11 @@ def _guarded(roots: Roots, job: Job, temporary: str, report: Report) -> Outcome:
         return Outcome(source=source, state="changing", message=str(error))
     except DecantError as error:
         return _failed(job, "permanent", str(error))
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         if not path.exists():
-            message = f"{path}: vanished since the walk"
-            return Outcome(source=source, state="changing", message=message)
+            return Outcome(source=source, state="changing", message=_vanished(path))
+        if isinstance(error, NotADirectoryError):
+            return _failed(job, "permanent", f"{error.filename}: a file stands in its way")
         return _failed(job, "transient", f"{error.filename}: {error.strerror}; it is tried again")
     except OSError as error:
         trouble = _trouble(source, path, error, roots.destination)

@@ -371,7 +371,8 @@ def test_nothing_is_remembered_of_sources_that_are_done(
     world.kills_once = {many[1].relpath}
     with share.flow(many, engine) as flow:
         flow.go()
-        for name in ("unsettled", "surveying", "waiting", "delayed", "performing", "tries"):
+        kept = ("unsettled", "surveying", "waiting", "delayed", "performing")
+        for name in (*kept, "suspects", "deaths", "back_offs"):
             assert not getattr(flow, name), name
 
 
@@ -530,29 +531,6 @@ def test_a_source_that_was_tried_is_not_put_behind_others_in_one_piece(
     world.kills = {"killer.tif"}
     share.run(many, engine)
     assert {piece for piece in world.performed if "killer.tif" in piece} == {("killer.tif",)}
-
-
-def test_one_that_was_tried_is_not_taken_into_a_batch_of_larger_ones(
-    share: Share, engine: FakeEngine, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(flows, "_WALK_BATCH", 1)  # it is begun first, while others are walked
-    engine.workers = 1
-    many = [source("small.tif", 10), *sources(200, 2 * MIB)]
-    world.failures = {"small.tif": ["transient"]}
-    with share.flow(many, engine) as flow:
-        tried: list[tuple[str, ...]] = []
-        perform = world.perform
-
-        def watched(*args: Any) -> list[Outcome]:
-            if any(relpath in flow.tries for relpath in (job.source.relpath for job in args[1])):
-                tried.append(tuple(job.source.relpath for job in args[1]))
-            return perform(*args)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(task, "perform", watched)
-            flow.go()
-    assert tried
-    assert set(tried) == {("small.tif",)}
 
 
 def test_one_death_is_nobody_s_end(share: Share, engine: FakeEngine, world: World) -> None:

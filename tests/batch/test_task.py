@@ -71,7 +71,7 @@ class Share:
         return self.plan(self.write(tiffs.build(SPEC) if data is None else data, relpath))
 
     def perform(self, *jobs: Job) -> list[Outcome]:
-        names = [task.temporary_name(job.archive, 1, number) for number, job in enumerate(jobs)]
+        names = [task.temporary_name(job.archive, "1", number) for number, job in enumerate(jobs)]
         return task.perform(self.roots, jobs, names, ignore)
 
 
@@ -428,7 +428,7 @@ def test_an_outcome_says_where_and_how_long(
 def test_a_temporary_name_is_short_and_hidden_and_beside_the_final_one(
     folder: str, name: str
 ) -> None:
-    temporary = task.temporary_name(folder + name, 123_456, 10**12)
+    temporary = task.temporary_name(folder + name, "123_456", 10**12)
     assert temporary.startswith(folder)
     own = temporary.removeprefix(folder)
     assert "/" not in own
@@ -439,7 +439,9 @@ def test_a_temporary_name_is_short_and_hidden_and_beside_the_final_one(
 
 
 def test_temporary_names_of_one_ledger_differ() -> None:
-    names = {task.temporary_name("a.zip", run, number) for run in range(30) for number in range(30)}
+    names = {
+        task.temporary_name("a.zip", str(run), number) for run in range(30) for number in range(30)
+    }
     assert len(names) == 900
 
 
