@@ -37,7 +37,7 @@ BASE = TiffSpec(pages=3, shape=(64, 48), pixels="random", gap=17, trailing=30)
 PROGRAM = ("-c", "from decant_batch.ui.cli import main; main()")
 ROOT = Path(decant_batch.__file__).parents[1]
 # A test fails before this only because something hangs.
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 
 # What a script does before it is the command line. Workers run its first lines too: they are
 # started from its file.

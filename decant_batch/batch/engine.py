@@ -84,7 +84,7 @@ class Engine:
                 processes=True,
                 memory_limit=self._memory_bytes,
                 resources={"memory": self._memory_bytes},
-                dashboard_address=None,
+                dashboard_address="127.0.0.1:0",  # any free port; nothing listens for others
                 silence_logs="CRITICAL",
             )
             stack.enter_context(cluster)
@@ -98,8 +98,8 @@ class Engine:
         self._stack.close()
 
     def reserved_bytes(self) -> int:
-        """Most memory that a worker takes now, idle and with everything imported."""
-        taken: dict[str, int] = self._client.run(task.resident_bytes)
+        """Most memory that a worker takes when it is idle and has done everything once."""
+        taken: dict[str, int] = self._client.run(task.reserved_bytes)
         return max(taken.values())
 
     def submit(

@@ -55,7 +55,7 @@ def make(roots: Roots, job: Job, temporary: str, report: Report) -> Outcome:
         if adopted is not None:
             return adopted
     raise NameTaken(
-        f"{path}: {final.name} and those before hold other versions of it, and no name is left for a"
+        f"{path}: {final.name} and those before hold other versions of it, no name is left for a"
         " further one; move old versions away, or shorten the source's name"
     )
 

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 
-from decant_batch.batch import discover, publish
+from decant_batch.batch import discover, memory, publish
 from decant_batch.batch.config import Config
 from decant_batch.batch.discover import Excluded
 from decant_batch.batch.engine import Engine
@@ -89,12 +89,17 @@ def roots_of(config: Config) -> Roots:
 def terms_of(config: Config, reserved: int) -> Terms:
     """What the plan depends on; ``reserved`` is what an idle worker takes, in bytes."""
     allowed = int(config.cluster.memory * _USABLE_SHARE)
-    if reserved >= allowed:
+    if reserved + memory.CREEP_NBYTES >= allowed:
         raise UsageError(
             f"cluster.memory: {config.cluster.memory} bytes per worker, and an idle worker takes"
             f" {reserved}; write more, like 1GiB"
         )
-    return Terms(recipe=config.recipe, others=config.others, allowed=allowed, reserved=reserved)
+    return Terms(
+        recipe=config.recipe,
+        others=config.others,
+        allowed=allowed,
+        reserved=reserved + memory.CREEP_NBYTES,
+    )
 
 
 def walk(config: Config) -> Iterator[Source | Trouble | Excluded]:

@@ -32,7 +32,7 @@ from decant_batch.batch.config.quantities import duration, size
 _WORKERS_SHARE = 0.8
 # An idle worker alone takes about 150 MB: better few that can hold large pages than many starved.
 _WORTH_A_WORKER = 1 << 30
-_LEAST_WORKER = 64 << 20
+_LEAST_WORKER = 256 << 20
 _AUTO = 0  # stands for "auto" until the cores and the memory have been looked up
 _RECIPE = Recipe()
 # numcodecs takes most options without a look; what comes of them later has no common base.
