@@ -6,6 +6,7 @@ Starting workers takes a second, so what can be seen of one run is looked at by 
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
@@ -714,6 +715,30 @@ def test_a_leftover_that_cannot_be_removed_does_not_end_the_run(tmp_path: Path) 
     (where.destination / "sub").write_bytes(b"a file where a folder was")
     summary = where.run()
     assert summary.states["archived"].count == 1
+
+
+def test_a_leftover_that_may_not_be_removed_waits_for_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A destination that became read-only keeps what failed there; the run has to end in order."""
+    where = small_place(tmp_path)
+    where.destination.mkdir()
+    _die_with(where, ".decant-1-7.partial")
+    leftover = where.destination / ".decant-1-7.partial"
+    leftover.write_bytes(b"half")
+    unlink = os.unlink
+
+    def refuse(path: Any, **options: Any) -> None:
+        if os.fspath(path) == str(leftover):
+            raise OSError(errno.EROFS, "Read-only file system", str(path))
+        unlink(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refuse)
+        assert where.run(**ONE_WORKER).states["archived"].count == 1
+    assert leftover.exists()
+    assert where.run(**ONE_WORKER).states["archived"].count == 1
+    assert not leftover.exists()
 
 
 def test_a_run_leaves_no_worker_behind(tmp_path: Path) -> None:

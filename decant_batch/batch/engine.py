@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import queue
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,6 +60,15 @@ class Done:
     lost: bool = False
 
 
+class _Deaf(distributed.WorkerPlugin):  # type: ignore[misc]  # dask has no types
+    """Workers do not hear Ctrl-C, which a terminal sends to all: the driver ends them."""
+
+    def setup(self, worker: distributed.Worker) -> None:
+        """Called by dask in the main thread of each worker, new ones too."""
+        del worker
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 class Engine:
     """Local workers, each a process with one thread; a context manager that ends them."""
 
@@ -89,6 +99,7 @@ class Engine:
             )
             stack.enter_context(cluster)
             self._client = stack.enter_context(distributed.Client(cluster, set_as_default=False))
+            self._client.register_plugin(_Deaf())
             self._client.subscribe_topic(_TOPIC, self._heard)
             self._stack = stack.pop_all()
         return self

@@ -216,7 +216,9 @@ class Flow:
         versions = self.ledger.versions(survey.source for survey in surveys)
         settled = []
         for survey in surveys:
-            item = plan.job(survey, self.terms, versions[survey.source.relpath])
+            # The newest archive may still hold just this content: then only the date changed.
+            newest = max(1, versions[survey.source.relpath] - 1)
+            item = plan.job(survey, self.terms, newest)
             if isinstance(item, Job):
                 self._wait(item)
             else:

@@ -52,15 +52,26 @@ def _previewed(
     unsettled = records.unsettled(sources, config.others) if records else sources
     open_sources = {source.relpath for source in unsettled}
     versions = records.versions(unsettled) if records else {}
+    for trouble in batch:
+        if isinstance(trouble, Trouble):
+            yield _unreadable(trouble)
     for source in sources:
         if source.relpath not in open_sources:
-            yield Outcome(source=source, state="archived")
+            known = records.source_of(source.relpath) if records else None
+            is_reported = known is not None and known.state == "reported"
+            yield Outcome(source=source, state="reported" if is_reported else "archived")
         elif is_young(source, config.settle):
             yield young_outcome(source)
         else:
             (survey,) = task.survey(roots_of(config), (source,), _ignore)
             item = plan.job(survey, terms, versions.get(source.relpath, 1))
             yield _unless_taken(config, item) if isinstance(item, Job) else item
+
+
+def _unreadable(trouble: Trouble) -> Outcome:
+    """A folder that the walk could not read, as a failure of its own."""
+    folder = Source(relpath=trouble.relpath, size=0, mtime_ns=0, mode=0)
+    return Outcome(source=folder, state="failed", failure=trouble.failure, message=trouble.message)
 
 
 def _ignore(_nbytes: int) -> None:
@@ -72,7 +83,7 @@ def _unless_taken(config: Config, job: Job) -> Job | Outcome:
     final = Path(config.destination, job.archive)
     try:
         if final.exists():
-            publish.held(final, job.source)
+            publish.held(final)
     except NameTaken as error:
         return Outcome(source=job.source, state="failed", failure="permanent", message=str(error))
     return job

@@ -8,6 +8,7 @@ proved and adopted, or left alone.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -47,13 +48,18 @@ def make(roots: Roots, job: Job, temporary: str, report: Report) -> Outcome:
     """
     path = Path(roots.source, job.source.relpath)
     check_still(path, job.source)
+    sha256 = ""
     for archive in (job.archive, *job.further):
         final = Path(roots.destination, archive)
         if not os.path.lexists(final):
             return _made(roots, job, path, archive, temporary, report)
-        adopted = _adopted(job, path, archive, final)
-        if adopted is not None:
-            return adopted
+        found = held(final)
+        if found.size != job.source.size or not _is_of(found, job.source):
+            continue
+        sha256 = sha256 or _sha256(path)
+        check_still(path, job.source)
+        if found.sha256 == sha256:
+            return _adopted(job, archive, final, found)
     raise NameTaken(
         f"{path}: {final.name} and those before hold other versions of it, no name is left for a"
         " further one; move old versions away, or shorten the source's name"
@@ -205,18 +211,58 @@ def sweep(roots: Roots, temporaries: Sequence[str]) -> None:
 # --- adoption ---------------------------------------------------------------------------------
 
 
-def _adopted(job: Job, path: Path, archive: str, final: Path) -> Outcome | None:
-    """Outcome for an archive that stands at the name and gives this very source back.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What an archive says of its one source; ``relpath`` is None where it records none."""
 
-    None where it holds other content of the same source. The source is read again, and so is the
-    archive: that the ledger does not know it is no reason to pack it twice, nor to believe it.
+    relpath: str | None
+    size: int
+    mode: Mode
+    sha256: str
+    archive_nbytes: int
+
+
+def held(final: Path) -> Held:
+    """What the archive at ``final`` says it holds.
+
+    Raises
+    ------
+    NameTaken
+        Where it is no archive of one source.
     """
-    found = held(final, job.source)
-    sha256 = _sha256(path)
-    check_still(path, job.source)
-    if found.sha256 != sha256:
-        return None
-    problem = _problem(final, job.recipe.threads, sha256)
+    try:
+        if stat.S_IFMT(final.stat().st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+            raise NameTaken(f"{final}: {_TAKEN}")
+        with open_container(final) as container:
+            (original,) = originals(container)
+            return Held(
+                relpath=original.stamp.relpath,
+                size=original.size,
+                mode=original.manifest.mode,
+                sha256=original.sha256,
+                archive_nbytes=container.nbytes(),
+            )
+    except FileNotFoundError as error:  # a link to nowhere
+        raise NameTaken(f"{final}: {_TAKEN} ({error.strerror})") from error
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise NameTaken(f"{final}: {_TAKEN} ({error.strerror})") from error
+    except (ArchiveDamaged, ValueError) as error:
+        raise NameTaken(f"{final}: {_TAKEN} ({error})") from error
+
+
+def _is_of(found: Held, source: Source) -> bool:
+    return found.relpath in (None, source.relpath)
+
+
+def _adopted(job: Job, archive: str, final: Path, found: Held) -> Outcome:
+    """Outcome for an archive that stands at the name and holds just this content.
+
+    It is proved first: that the ledger does not know it is no reason to pack it again, nor to
+    believe it. Where only the source's date changed since, the archive keeps the earlier one.
+    """
+    problem = _problem(final, job.recipe.threads, found.sha256)
     if problem is not None:
         raise NameTaken(f"{final}: is damaged ({problem}); {_TAKEN}")
     return Outcome(
@@ -225,43 +271,10 @@ def _adopted(job: Job, path: Path, archive: str, final: Path) -> Outcome | None:
         archive=archive,
         mode=found.mode,
         reason=job.reason if found.mode == "verbatim" else None,
-        sha256=sha256,
+        sha256=found.sha256,
         archive_nbytes=found.archive_nbytes,
         adopted=True,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """What an archive says of its one source."""
-
-    mode: Mode
-    sha256: str
-    archive_nbytes: int
-
-
-def held(final: Path, source: Source) -> Held:
-    """What the archive at ``final`` says it holds, if it is one of this source.
-
-    Raises
-    ------
-    NameTaken
-        Where it is something else.
-    """
-    try:
-        if stat.S_IFMT(final.stat().st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
-            raise NameTaken(f"{final}: {_TAKEN}")
-    except OSError as error:  # a link to nowhere
-        raise NameTaken(f"{final}: {_TAKEN} ({error.strerror})") from error
-    try:
-        with open_container(final) as container:
-            (original,) = originals(container)
-            nbytes = container.nbytes()
-    except (ArchiveDamaged, ValueError) as error:
-        raise NameTaken(f"{final}: {_TAKEN} ({error})") from error
-    if original.stamp.relpath not in (None, source.relpath):
-        raise NameTaken(f"{final}: holds {original.stamp.relpath}; {_TAKEN}")
-    return Held(mode=original.manifest.mode, sha256=original.sha256, archive_nbytes=nbytes)
 
 
 def _sha256(path: Path) -> str:

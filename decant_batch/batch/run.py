@@ -55,6 +55,7 @@ def execute(config: Config, *, watch: Watch) -> Summary:
             ledger.finish("interrupted")
             publish.sweep(roots, ledger.leftovers())
             raise
+        _sweep(ledger, roots)  # workers that died, archives that failed
         ledger.finish(stopped)
         return replace(ledger.summary(), excluded=excluded)
 
@@ -137,7 +138,7 @@ def _check_destination(config: Config) -> None:
 
 
 def _sweep(ledger: Ledger, roots: Roots) -> None:
-    """Remove what dead runs left behind."""
+    """Remove what attempts that did not end well left at their temporary names."""
     leftovers = ledger.leftovers()
     publish.sweep(roots, leftovers)
     ledger.swept(leftovers)

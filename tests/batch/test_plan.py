@@ -109,16 +109,6 @@ def test_two_sources_never_have_one_name(container: Literal["zip", "folder"]) ->
     assert len({plan.archive_name(relpath, recipe, 1) for relpath in relpaths}) == len(relpaths)
 
 
-@pytest.mark.parametrize("container", ["zip", "folder"])
-def test_a_version_never_has_the_name_of_another_source(
-    container: Literal["zip", "folder"],
-) -> None:
-    recipe = Recipe(container=container)
-    first = plan.archive_name("a.tif.v2", recipe, 1)
-    job = planned(plan.job(survey("a.tif"), terms(recipe=recipe), 1))
-    assert first not in (job.archive, *job.further)
-
-
 @pytest.mark.parametrize(
     ("stem", "fits"),
     [

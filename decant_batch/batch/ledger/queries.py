@@ -24,7 +24,7 @@ LEFT_BEHIND = "SELECT state, count, source_nbytes, archive_nbytes FROM tally WHE
 
 REASONS = """
     SELECT reason, COUNT(*) FROM source
-    WHERE seen_run >= ? AND reason IS NOT NULL GROUP BY reason"""
+    WHERE seen_run >= ? AND reason IS NOT NULL AND state = 'archived' GROUP BY reason"""
 BINDING = "SELECT source, destination FROM run ORDER BY id LIMIT 1"
 LAST_WALKED = "SELECT COALESCE(MAX(id), 0) FROM run WHERE walked"
 RUNS = """
@@ -130,10 +130,10 @@ KEEP_ARCHIVE = """
     SELECT :archive, id, :version, :size, :mtime_ns, :sha256, :archive_mode, :reason, :detail,
         :archive_nbytes, :adopted, :run, :now_ns, :verified_by
     FROM source WHERE relpath = :relpath
-    ON CONFLICT (path) DO UPDATE SET version = excluded.version, size = excluded.size,
-        mtime_ns = excluded.mtime_ns, sha256 = excluded.sha256, mode = excluded.mode,
-        reason = excluded.reason, detail = excluded.detail, nbytes = excluded.nbytes,
-        adopted = excluded.adopted, run = excluded.run, verified_ns = excluded.verified_ns,
+    ON CONFLICT (path) DO UPDATE SET size = excluded.size, mtime_ns = excluded.mtime_ns,
+        sha256 = excluded.sha256, mode = excluded.mode, reason = excluded.reason,
+        detail = excluded.detail, nbytes = excluded.nbytes, adopted = excluded.adopted,
+        run = excluded.run, verified_ns = excluded.verified_ns,
         verified_by = excluded.verified_by
         WHERE source = excluded.source"""
 SETTLE = """
