@@ -55,7 +55,7 @@ def live_nbytes(layout: Layout) -> int:
     change = np.bincount(first, minlength=len(page) + 2)
     change[: len(page) + 1] -= np.bincount(last + 1, minlength=len(page) + 1)[: len(page) + 1]
     live = np.cumsum(change[: len(page)])
-    return int(live.max()) * layout.geometry.page_nbytes if len(live) else 0
+    return int(np.max(live)) * layout.geometry.page_nbytes if len(live) else 0
 
 
 def job_nbytes(survey: Survey, threads: int) -> int:

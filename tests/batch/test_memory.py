@@ -18,8 +18,8 @@ def test_sweep_equals_a_count_at_every_offset(layout: Layout) -> None:
     live = np.zeros(layout.size, int)
     for page in range(layout.page_count):
         mine = slice(layout.starts[page], layout.starts[page + 1])
-        first = int(layout.offsets[mine].min())
-        last = int((layout.offsets[mine] + layout.nbytes[mine]).max())
+        first = int(np.min(layout.offsets[mine]))
+        last = int(np.max(layout.offsets[mine] + layout.nbytes[mine]))
         live[first:last] += layout.geometry.page_nbytes
     assert memory.live_nbytes(layout) == live.max()
 
