@@ -6,7 +6,6 @@ one. Read here: whatever Zarr v2 allows (``.`` or ``/``, F order, missing chunks
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from decant_batch.archive.model import MAX_PAGE_NBYTES
 from decant_batch.errors import ArchiveDamaged, UsageError
 
 _MAX_DIMENSIONS = 32
+_MAX_PARTS = 1_000_000  # chunks of one plane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +79,23 @@ def open_array(container: Container, name: str) -> Array:
         return _parsed(name, document)
     except KeyError as error:
         raise ArchiveDamaged(f"{container.path}: array {name}: {error} is missing") from error
-    except (ValueError, TypeError, AttributeError, UsageError) as error:
+    except _DOCUMENT_ERRORS as error:
         raise ArchiveDamaged(f"{container.path}: array {name}: {error}") from error
+
+
+# What JSON, numpy and numcodecs say of a document that is not one.
+_DOCUMENT_ERRORS = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    SyntaxError,
+    RecursionError,
+    UsageError,
+)
+# A chunk may be larger than its array, but a small array has no reason for a huge one.
+_SMALL_NBYTES = 64 << 20
 
 
 def _parsed(name: str, document: Any) -> Array:  # noqa: ANN401 - JSON
@@ -95,13 +110,18 @@ def _parsed(name: str, document: Any) -> Array:  # noqa: ANN401 - JSON
     dtype = np.dtype(document["dtype"])
     if dtype.kind not in "biufc":
         raise ValueError(f"dtype {dtype} is not numeric")
+    chunk_nbytes = math.prod(chunks) * dtype.itemsize
+    if chunk_nbytes > max(4 * math.prod(shape) * dtype.itemsize, _SMALL_NBYTES):
+        raise ValueError(f"chunks {chunks} are too large for the shape {shape}")
+    fill = _fill(document.get("fill_value"), dtype)
+    np.full((), fill, dtype)  # raises where the dtype cannot hold it
     return Array(
         name=name,
         shape=shape,
         chunks=chunks,
         dtype=dtype,
         coding=codecs.coding(document["compressor"], document.get("filters") or ()),
-        fill=_fill(document.get("fill_value"), dtype),
+        fill=fill,
         separator=separator,
         order=order,
     )
@@ -180,8 +200,10 @@ def read_plane(
         return
     within = tuple(int(i) % n for i, n in zip(coordinate, array.chunks, strict=False))
     steps = array.chunks[leading:]
-    grid = [range(math.ceil(n / step)) for n, step in zip(out.shape, steps, strict=True)]
-    for tail in itertools.product(*grid):
+    grid = [math.ceil(n / step) for n, step in zip(out.shape, steps, strict=True)]
+    if math.prod(grid) > _MAX_PARTS:
+        raise ArchiveDamaged(f"{container.path}: a plane in {math.prod(grid)} chunks")
+    for tail in np.ndindex(*grid):
         part = out[tuple(slice(i * n, (i + 1) * n) for i, n in zip(tail, steps, strict=True))]
         chunk = read_chunk(container, array, [*head, *tail])[within]
         part[...] = chunk[tuple(slice(0, length) for length in part.shape)]

@@ -7,16 +7,15 @@ does not fit the pages that are really there, they make one axis.
 from __future__ import annotations
 
 import math
+import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tifffile
-
 from decant_batch.archive.segments import Segments, sample_pages
 
-# Beyond this many pages tifffile is not asked: its series would hold every page.
-MAX_PAGES_WITH_AXES = 20_000
+# Beyond this many IFDs tifffile is not asked: its series hold every page and compare them all.
+MAX_PAGES_WITH_AXES = 5000
 # Kinds of tifffile's series that tell axes and open no other file.
 _KINDS = ("shaped", "ome", "imagej", "lsm", "stk")
 _NAMES = {"T": "t", "C": "c", "Z": "z", "S": "c"}
@@ -56,22 +55,44 @@ def told(
     that does not hold passes through.
     """
     has_axes = any(getattr(tiff, f"is_{kind}", False) for kind in _KINDS)
-    if not has_axes or len(ifds) > MAX_PAGES_WITH_AXES or not _is_plausible(tiff, len(ifds)):
+    if not has_axes or not _is_plausible(tiff, page):
         return None
     series = max(tiff.series, key=lambda each: each.nbytes, default=None)
     return None if series is None else _from_series(series, page, ifds, found, tiff.filehandle.size)
 
 
-def _is_plausible(tiff: Any, count: int) -> bool:  # noqa: ANN401 - a TiffFile
-    """False where OME-XML declares so many planes that tifffile would fill memory with them."""
+# tifffile makes a list as long as OME-XML says that there are planes.
+_MAX_PLANES = 100_000
+_MAX_XML = 2 << 20
+_COUNTS = ("PlaneCount", "NumPlanes", "IFD", "FirstZ", "FirstC", "FirstT")
+
+
+def _is_plausible(tiff: Any, page: Any) -> bool:  # noqa: ANN401 - a TiffFile, a TiffPage
+    """False where OME-XML declares so much that tifffile would fill memory with it."""
     if not tiff.is_ome:
         return True
-    images = tifffile.xml2dict(tiff.ome_metadata)["OME"]["Image"]
-    for image in images if isinstance(images, list) else [images]:
-        declared = math.prod(int(image["Pixels"].get(f"Size{axis}", 1)) for axis in "ZCT")
-        if declared > 64 * max(count, 64):
-            return False
-    return True
+    xml = tiff.ome_metadata
+    if len(xml) > _MAX_XML:
+        return False
+    root = ET.fromstring(xml)  # noqa: S314 - expat bounds what entities may grow to
+    return sum(_planes(element, page) for element in root.iter()) <= _MAX_PLANES
+
+
+def _planes(element: ET.Element, page: Any) -> float:  # noqa: ANN401 - a TiffPage
+    """How many planes one element of OME-XML makes tifffile think of, at the most."""
+    numbers = element.attrib
+    counts = sum(int(numbers[name]) for name in _COUNTS if name in numbers)
+    if "Modulo" in element.tag:
+        start, end, step = (
+            float(numbers.get(name, default))
+            for name, default in (("Start", 0), ("End", 0), ("Step", 1))
+        )
+        return abs((end - start) / step)
+    if not element.tag.endswith("Pixels"):
+        return abs(counts)
+    sizes = [abs(int(numbers.get(f"Size{axis}", 1))) for axis in "XYZCT"]
+    pixels: int = math.prod(page.shape)
+    return math.prod(sizes) / pixels + abs(counts)
 
 
 def _from_series(

@@ -67,8 +67,11 @@ def decode(chunk: bytes, using: Coding, out: npt.NDArray[np.generic]) -> bool:
 
     What numcodecs raises for a damaged chunk passes through: see ``DECODE_ERRORS``.
     """
-    if using.compressor is not None and not using.filters:
-        return _decode_into(chunk, using.compressor, out)
+    if using.compressor is not None:
+        if using.compressor.codec_id == "blosc" and not _is_whole_blosc(chunk):
+            return False
+        if not using.filters:
+            return _decode_into(chunk, using.compressor, out)
     decoded: Any = chunk if using.compressor is None else using.compressor.decode(chunk)
     for codec in reversed(using.filters):
         decoded = codec.decode(decoded)
@@ -85,6 +88,7 @@ DECODE_ERRORS: tuple[type[Exception], ...] = (
     EOFError,
     MemoryError,
     SystemError,
+    ArithmeticError,
     zlib.error,
     lzma.LZMAError,
 )
@@ -95,11 +99,18 @@ def _decode_into(chunk: bytes, codec: Codec, out: npt.NDArray[np.generic]) -> bo
     if codec.codec_id != "blosc":
         return _copied(codec.decode(chunk), out)
     # The header is believed only if it promises just what fits: a lying one costs no memory.
-    # Blosc 1 header: version, versionlz, flags, typesize (u1 each), nbytes, blocksize, cbytes (u4).
-    if len(chunk) < 16 or int.from_bytes(chunk[4:8], "little") != out.nbytes:
+    if int.from_bytes(chunk[4:8], "little") != out.nbytes:
         return False
     codec.decode(chunk, out=out)
     return True
+
+
+def _is_whole_blosc(chunk: bytes) -> bool:
+    """True where a chunk is as long as its header says: c-blosc would read on beyond its end.
+
+    Blosc 1 header: version, versionlz, flags, typesize (u1 each), nbytes, blocksize, cbytes (u4).
+    """
+    return len(chunk) >= 16 and int.from_bytes(chunk[12:16], "little") == len(chunk)
 
 
 def _copied(decoded: Any, out: npt.NDArray[np.generic]) -> bool:  # noqa: ANN401 - any buffer

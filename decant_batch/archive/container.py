@@ -13,6 +13,8 @@ Layout of a zip that we write; every entry STORED, every record ZIP64, every nam
 from __future__ import annotations
 
 import contextlib
+import errno
+import lzma
 import os
 import shutil
 import stat
@@ -22,11 +24,12 @@ import zipfile
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import IO, Self
 
+from decant_batch.archive import ziprecords
 from decant_batch.archive.model import ContainerKind
+from decant_batch.archive.ziprecords import Entry
 from decant_batch.errors import ArchiveDamaged, NameTaken
 
 _METADATA_NAMES = frozenset({".zgroup", ".zattrs", ".zarray", ".zmetadata", "manifest.json"})
@@ -136,12 +139,35 @@ def open_container(path: Path) -> Container:
     OSError
         Where it cannot be opened.
     """
-    if stat.S_ISDIR(path.stat().st_mode):
+    kind = stat.S_IFMT(path.stat().st_mode)
+    if kind == stat.S_IFDIR:
         return FolderContainer(path, new=False)
+    if kind != stat.S_IFREG:
+        raise ArchiveDamaged(f"{path}: neither a file nor a folder")
     try:
         return ZipReader(path)
-    except (zipfile.BadZipFile, UnicodeDecodeError, NotImplementedError, struct.error) as error:
+    except (*_ZIP_ERRORS, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in _NOT_THE_DISK:
+            raise
         raise ArchiveDamaged(f"{path}: not a readable zip file ({error})") from error
+
+
+# What zipfile and its decompressors say of bytes that are no zip's; a seek to where no byte can be
+# is EINVAL, and bz2 has an OSError without a number.
+_ZIP_ERRORS = (
+    zipfile.BadZipFile,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    OverflowError,
+    EOFError,
+    struct.error,
+    zlib.error,
+    lzma.LZMAError,
+)
+_NOT_THE_DISK = (None, errno.EINVAL)
+# A compressed entry may claim any size: more than this is no document and no chunk.
+_MAX_INFLATED_NBYTES = 512 << 20
 
 
 def in_reading_order(keys: Iterable[str]) -> list[str]:
@@ -153,26 +179,6 @@ def in_reading_order(keys: Iterable[str]) -> list[str]:
     return metadata + [key for key in ordered if key not in first]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
-    crc: int
-    nbytes: int
-    offset: int
-
-
-# APPNOTE 6.3.9: local header, central header, ZIP64 end, ZIP64 locator, end (4.3.7 to 4.3.16).
-_LOCAL = struct.Struct("<4s5H3I2H")
-_CENTRAL = struct.Struct("<4s6H3I5H2I")
-_ZIP64_END = struct.Struct("<4sQ2H2I4Q")
-_ZIP64_LOCATOR = struct.Struct("<4sIQI")
-_END = struct.Struct("<4s4H2IH")
-_VERSION = 45  # the first with ZIP64
-_UTF8 = 0x800
-_DATE, _TIME = (1 << 5) | 1, 0  # 1980-01-01 00:00: the same source gives the same bytes
-_FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF
-_MODE = (stat.S_IFREG | 0o644) << 16
-
-
 class ZipWriter(Container):
     """A zip being written: deterministic, STORED, ZIP64, each name once."""
 
@@ -181,7 +187,7 @@ class ZipWriter(Container):
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: IO[bytes] = path.open("xb")
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, Entry] = {}
         self._offset = 0
 
     def get(self, key: str) -> bytes:
@@ -189,24 +195,15 @@ class ZipWriter(Container):
         entry = self._entries[key]
         self._file.flush()
         with self.path.open("rb") as file:
-            file.seek(entry.offset + _LOCAL.size + len(key.encode()) + 20)
+            file.seek(entry.offset + len(ziprecords.local_header(key, entry)))
             return file.read(entry.nbytes)
 
     def set(self, key: str, value: bytes | memoryview) -> None:
         """Append ``value`` as the entry ``key``."""
         if key in self._entries:
             raise ValueError(f"{key}: written before; a container takes each key once")
-        entry = _Entry(crc=zlib.crc32(value), nbytes=len(value), offset=self._offset)
-        name = key.encode()
-        extra = struct.pack("<2H2Q", 1, 16, entry.nbytes, entry.nbytes)
-        self._write(
-            _LOCAL.pack(
-                b"PK\x03\x04", _VERSION, _UTF8, 0, _TIME, _DATE, entry.crc, _FULL32, _FULL32,
-                len(name), len(extra),
-            )
-            + name
-            + extra
-        )  # fmt: skip
+        entry = Entry(crc=zlib.crc32(value), nbytes=len(value), offset=self._offset)
+        self._write(ziprecords.local_header(key, entry))
         self._write(value)
         self._entries[key] = entry
 
@@ -220,8 +217,8 @@ class ZipWriter(Container):
             return
         start = self._offset
         for key in in_reading_order(self._entries):
-            self._write(_central_record(key, self._entries[key]))
-        self._write(_end_records(len(self._entries), start, self._offset - start))
+            self._write(ziprecords.central_record(key, self._entries[key]))
+        self._write(ziprecords.end_records(len(self._entries), start, self._offset - start))
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -245,26 +242,6 @@ class ZipWriter(Container):
         self._offset += len(data)
 
 
-def _central_record(key: str, entry: _Entry) -> bytes:
-    name = key.encode()
-    extra = struct.pack("<2H3Q", 1, 24, entry.nbytes, entry.nbytes, entry.offset)
-    record = _CENTRAL.pack(
-        b"PK\x01\x02", (3 << 8) | _VERSION, _VERSION, _UTF8, 0, _TIME, _DATE, entry.crc,
-        _FULL32, _FULL32, len(name), len(extra), 0, 0, 0, _MODE, _FULL32,
-    )  # fmt: skip
-    return record + name + extra
-
-
-def _end_records(count: int, start: int, nbytes: int) -> bytes:
-    zip64 = _ZIP64_END.pack(
-        b"PK\x06\x06", _ZIP64_END.size - 12, (3 << 8) | _VERSION, _VERSION, 0, 0,
-        count, count, nbytes, start,
-    )  # fmt: skip
-    locator = _ZIP64_LOCATOR.pack(b"PK\x06\x07", 0, start + nbytes, 1)
-    end = _END.pack(b"PK\x05\x06", 0, 0, _FULL16, _FULL16, _FULL32, _FULL32, 0)
-    return zip64 + locator + end
-
-
 class ZipReader(Container):
     """A zip opened for reading; also one that others wrote, with deflate or folder entries."""
 
@@ -274,15 +251,21 @@ class ZipReader(Container):
         self.path = path
         self._zip = zipfile.ZipFile(path)
         # Opening an entry asks where the shared file stands: another thread's read in between made
-        # Python 3.13.0 see «overlapped entries».
+        # Python 3.12.1 and 3.13.0 see bad CRCs and «overlapped entries» in good archives.
         self._lock = threading.Lock()
 
     def get(self, key: str) -> bytes:
         """Value of ``key``, its CRC checked."""
+        entry = self._zip.getinfo(key)
+        is_inflated = entry.compress_type != zipfile.ZIP_STORED
+        if is_inflated and entry.file_size > _MAX_INFLATED_NBYTES:
+            raise ArchiveDamaged(f"{self.path}: entry {key}: {entry.file_size} bytes declared")
         try:
             with self._lock:
                 return self._zip.read(key)
-        except (zipfile.BadZipFile, NotImplementedError, EOFError, zlib.error) as error:
+        except (*_ZIP_ERRORS, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in _NOT_THE_DISK:
+                raise
             raise ArchiveDamaged(f"{self.path}: entry {key}: {error}") from error
 
     def set(self, key: str, value: bytes | memoryview) -> None:
@@ -320,10 +303,16 @@ class FolderContainer(Container):
             path.mkdir()
 
     def get(self, key: str) -> bytes:
-        """Bytes of the key's file."""
+        """Bytes of the key's file, which is no link and no device."""
+        file = self._file(key)
         try:
-            return self._file(key).read_bytes()
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            kind = stat.S_IFMT(file.lstat().st_mode)
+            if kind == stat.S_IFDIR:
+                raise KeyError(key)
+            if kind != stat.S_IFREG:
+                raise ArchiveDamaged(f"{file}: not a file of its own")
+            return file.read_bytes()
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise KeyError(key) from error
 
     def set(self, key: str, value: bytes | memoryview) -> None:
@@ -374,7 +363,9 @@ class FolderContainer(Container):
 
     def _files(self) -> Iterator[Path]:
         for folder, _, names in os.walk(self.path):
-            yield from (Path(folder, name) for name in names)
+            for file in (Path(folder, name) for name in names):
+                if stat.S_ISREG(file.lstat().st_mode):
+                    yield file
 
 
 def sync_folder(folder: Path) -> None:

@@ -54,7 +54,7 @@ def _why_verbatim(container: Container) -> tuple[str | None, str]:
     try:
         marker = json.loads(container.get(".zattrs"))["decant"]
         reason, detail = marker.get("reason"), marker.get("detail")
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return None, ""
     return reason if isinstance(reason, str) else None, str(detail or "")
 

@@ -29,6 +29,17 @@ from decant_batch.archive.segments import Segments, bits, geometry, sample_pages
 logging.getLogger("tifffile").addHandler(logging.NullHandler())
 
 MAX_PAGES = 1_000_000
+# Kinds of pages in one file; each keeps a page of tifffile's.
+MAX_KINDS = 1000
+_LSM_INFO = 34412  # the tag that makes a TIFF an LSM
+_LSM_WRAPS_AT = 1 << 32
+# tifffile must not open other files of a set, nor guess where pages are instead of reading that.
+_AS_IT_STANDS = {
+    "_multifile": False,
+    "is_mmstack": False,
+    "is_ndtiff": False,
+    "is_scanimage": False,
+}
 _MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 # What a parser of hostile headers raises for them; OSError is not among them on purpose.
@@ -43,6 +54,7 @@ PARSER_ERRORS: tuple[type[Exception], ...] = (
     AssertionError,
     RuntimeError,
     MemoryError,
+    SyntaxError,  # xml.etree.ElementTree.ParseError
 )
 
 
@@ -66,8 +78,12 @@ def survey(path: Path) -> Layout | Refusal:
     if not is_tiff(head):
         return Refusal(reason="not-a-tiff", detail=f"the file begins with {head!r}")
     try:
-        with tifffile.TiffFile(path, _multifile=False) as tiff:
-            return _survey(tiff)
+        # An LSM whose IFDs loop would never let go of tifffile: first without its help.
+        with tifffile.TiffFile(path, is_lsm=False, **_AS_IT_STANDS) as tiff:
+            pages = _read(tiff)
+            if _LSM_INFO not in tiff.pages.first.tags:
+                return _survey(tiff, pages)
+        return _survey_lsm(path, pages)
     except PARSER_ERRORS as error:
         return _unreadable(error)
     except OSError as error:
@@ -94,8 +110,8 @@ class _Group:
     page: Any
     kin: tuple[object, ...]
     refusal: Refusal | None
+    segments: Segments
     ifds: array[int] = field(default_factory=lambda: array("q"))
-    segments: Segments = field(default_factory=Segments)
 
     @property
     def nbytes(self) -> int:
@@ -110,10 +126,30 @@ class _Group:
             self.refusal = _refuse(odd, f"page {page.index}: strips or tiles are not whole")
 
 
-def _survey(tiff: Any) -> Layout | Refusal:  # noqa: ANN401 - a TiffFile
-    groups = _groups(tiff)
-    if isinstance(groups, Refusal):
-        return groups
+@dataclass(slots=True, kw_only=True)
+class _Pages:
+    """What the IFDs of a file say: groups of alike pages, or why they are not worth keeping."""
+
+    groups: dict[tuple[object, ...], _Group] = field(default_factory=dict)
+    seen: set[int] = field(default_factory=set)
+    loops: bool = False
+    refusal: Refusal | None = None
+
+
+def _survey_lsm(path: Path, pages: _Pages) -> Layout | Refusal:
+    if pages.loops or pages.refusal or path.stat().st_size >= _LSM_WRAPS_AT:
+        # Offsets of larger ones are cut to 32 bits in the file: what is at them is not known.
+        return pages.refusal or _refuse(
+            "unreadable-tiff", "an LSM with a loop, or of 4 GiB or more"
+        )
+    with tifffile.TiffFile(path, **_AS_IT_STANDS) as tiff:
+        return _survey(tiff, _read(tiff))
+
+
+def _survey(tiff: Any, pages: _Pages) -> Layout | Refusal:  # noqa: ANN401 - a TiffFile
+    if pages.refusal is not None:
+        return pages.refusal
+    groups = list(pages.groups.values())
     group = max(groups, key=lambda each: each.nbytes, default=None)
     if group is None:
         return _refuse("no-pixels", "no page has pixels")
@@ -121,29 +157,42 @@ def _survey(tiff: Any) -> Layout | Refusal:  # noqa: ANN401 - a TiffFile
         return group.refusal
     if sum(each.kin == group.kin for each in groups) > 1:
         return _refuse("pages-differ", "pages of one shape and type are stored differently")
-    return _checked(_layout(group, _stack(tiff, group), tiff))
+    return _checked(_layout(group, _stack(tiff, group, pages), tiff))
 
 
-def _groups(tiff: Any) -> list[_Group] | Refusal:  # noqa: ANN401 - a TiffFile
+def _read(tiff: Any) -> _Pages:  # noqa: ANN401 - a TiffFile
     """Pages of the file by likeness; an IFD that was there before ends the chain."""
-    groups: dict[tuple[object, ...], _Group] = {}
-    seen: set[int] = set()
+    pages = _Pages()
     for page in _chain(tiff):
-        if page.offset in seen:
+        if page.offset in pages.seen:
+            pages.loops = True
             break
-        if len(seen) == MAX_PAGES:
-            return _refuse("too-many-pages", f"more than {MAX_PAGES} IFDs")
-        seen.add(page.offset)
-        for each in (page, *_sub_pages(page, seen)):
-            if not math.prod(each.shape):
-                continue
+        pages.seen.add(page.offset)
+        for each in (page, *_sub_pages(page, pages.seen)):
             # SubIFDs are not of the stack that the main chain is, however alike.
-            kin = (*_appearance(each), each is page)
-            key = (kin, _storage(each))
-            if key not in groups:
-                groups[key] = _Group(page=each, kin=kin, refusal=_refusal(each))
-            groups[key].add(each)
-    return list(groups.values())
+            _sort_in(pages, each, is_main=each is page, size=int(tiff.filehandle.size))
+        if len(pages.seen) > MAX_PAGES or len(pages.groups) > MAX_KINDS:
+            pages.refusal = _refuse("too-many-pages", f"{len(pages.seen)} IFDs and more")
+            break
+    return pages
+
+
+def _sort_in(pages: _Pages, page: Any, *, is_main: bool, size: int) -> None:  # noqa: ANN401
+    if not _has_pixels(page):
+        return
+    kin = (*_appearance(page), is_main)
+    key = (kin, _storage(page))
+    if key not in pages.groups:
+        segments = Segments(size=size)
+        pages.groups[key] = _Group(page=page, kin=kin, refusal=_refusal(page), segments=segments)
+    pages.groups[key].add(page)
+
+
+def _has_pixels(page: Any) -> bool:  # noqa: ANN401 - a TiffPage
+    """True where each length that the layout is computed from is a positive number."""
+    lengths = [page.imagewidth, page.imagelength, page.imagedepth, page.samplesperpixel]
+    lengths += [page.tilewidth, page.tilelength] if page.is_tiled else [page.rowsperstrip]
+    return all(type(length) is int and length > 0 for length in lengths)
 
 
 def _chain(tiff: Any) -> Iterator[Any]:  # noqa: ANN401 - a TiffFile
@@ -163,12 +212,10 @@ def _chain(tiff: Any) -> Iterator[Any]:  # noqa: ANN401 - a TiffFile
 
 def _sub_pages(page: Any, seen: set[int]) -> Iterator[Any]:  # noqa: ANN401 - a TiffPage
     """Pages that the SubIFDs tag of a page points to (TIFF supplement 1); not nested ones."""
-    if page.subifds is None:
-        return
-    for sub in page.pages or ():
-        if sub.offset not in seen:
-            seen.add(sub.offset)
-            yield sub
+    for i, offset in enumerate(page.subifds or ()):
+        if offset >= 8 and offset not in seen:
+            seen.add(offset)
+            yield page.pages.get(i)
 
 
 def _appearance(page: Any) -> tuple[object, ...]:  # noqa: ANN401 - a TiffPage
@@ -207,13 +254,17 @@ def _refusals(page: Any) -> Iterator[Refusal]:  # noqa: ANN401 - a TiffPage
         yield _refuse("fill-order", f"{where}: fill order {int(page.fillorder)}")
     if page.dtype is None or page.dtype.itemsize * 8 != width or page.dtype.kind not in "iufc":
         yield _refuse("unsupported-dtype", f"{where}: {width}-bit {page.sampleformat!s}")
+    if page.planarconfig not in (1, 2):
+        yield _refuse("unreadable-tiff", f"{where}: planar configuration {page.planarconfig}")
     if page.imagedepth != 1 or (page.is_tiled and page.tiledepth != 1):
         yield _refuse("volumetric-page", f"{where}: {page.imagedepth} planes deep")
     if geometry(page).page_nbytes > MAX_PAGE_NBYTES:
         yield _refuse("page-too-large", f"{where}: one chunk holds less than 2 GiB")
 
 
-def _stack(tiff: Any, group: _Group) -> Stack:  # noqa: ANN401 - a TiffFile
+def _stack(tiff: Any, group: _Group, pages: _Pages) -> Stack:  # noqa: ANN401 - a TiffFile
+    if pages.loops or len(pages.seen) > axes.MAX_PAGES_WITH_AXES:  # tifffile reads them all, twice
+        return axes.flat(group.page, len(group.ifds))
     try:
         told = axes.told(tiff, group.page, group.ifds, group.segments)
     except PARSER_ERRORS:  # metadata that does not hold costs the axes, never the source

@@ -7,6 +7,7 @@ Layout like the one that packing works from.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
@@ -16,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from decant_batch.archive import planes
 from decant_batch.archive.arrays import dump
 from decant_batch.archive.container import Container
-from decant_batch.archive.model import ByteOrder, Geometry, Layout, Mode
+from decant_batch.archive.model import MAX_PAGE_NBYTES, ByteOrder, Geometry, Layout, Mode
 from decant_batch.archive.names import is_safe
 from decant_batch.errors import ArchiveDamaged, UnknownFormat
 
@@ -190,7 +191,7 @@ def _geometry(pages: Sequence[PageRecord], byteorder: str, where: str) -> Geomet
             raise ArchiveDamaged(f"{where}: page {page.index} is not laid out as the first is")
     try:
         kind = np.dtype(first.dtype).kind
-    except TypeError as error:
+    except (TypeError, ValueError, SyntaxError) as error:
         raise ArchiveDamaged(f"{where}: dtype {first.dtype!r} is not known") from error
     if kind not in "biufc" or bool(first.tilewidth) != bool(first.tilelength):
         raise ArchiveDamaged(f"{where}: page of {first.dtype!r} cannot be laid out")
@@ -216,7 +217,9 @@ def _check_layout(found: Layout, husk_nbytes: int, where: str) -> None:
     order = order[found.nbytes[order] > 0]
     starts, ends = found.offsets[order], found.offsets[order] + found.nbytes[order]
     planes_nbytes = found.geometry.page_nbytes
-    count = int(np.prod(np.array(found.leading, object)))
+    count = math.prod(found.leading)
+    if planes_nbytes > MAX_PAGE_NBYTES or count >= 2**62:
+        raise ArchiveDamaged(f"{where}: {count} planes of {planes_nbytes} bytes cannot be")
     if (per_page != planes_nbytes).any():
         raise ArchiveDamaged(f"{where}: segments do not hold the {planes_nbytes} bytes of a page")
     if len(starts) and (ends[-1] > found.size or (starts[1:] < ends[:-1]).any()):

@@ -37,8 +37,8 @@ Reason = Literal[
     "over-memory",
 ]
 
-# Blosc cannot hold a buffer of 2 GiB or more, and one page is one chunk.
-MAX_PAGE_NBYTES = 2**31 - 1
+# Blosc cannot hold a buffer of 2 GiB or more with its header of 16 bytes, and a page is one chunk.
+MAX_PAGE_NBYTES = 2**31 - 1 - 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

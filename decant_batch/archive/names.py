@@ -18,7 +18,8 @@ _HARMLESS = "".join(map(chr, range(0x20, 0x7F))).translate({ord(c): None for c i
 def is_safe(relpath: str) -> bool:
     """True where ``relpath`` stays inside its folder, on any operating system."""
     return (
-        not any(character in relpath for character in "\0\\")
+        is_encodable(relpath)
+        and not any(character in relpath for character in "\0\\")
         and not re.match("[A-Za-z]:", relpath)
         and all(part not in ("", ".", "..") for part in relpath.split("/"))
     )
@@ -29,6 +30,15 @@ def readable(name: str) -> str:
     if is_safe(name) and is_text(name):
         return name
     return quote_from_bytes(os.fsencode(name), safe=_HARMLESS)
+
+
+def is_encodable(name: str) -> bool:
+    """True where the file system can hold ``name``: lone surrogates stand for no byte."""
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def is_text(name: str) -> bool:

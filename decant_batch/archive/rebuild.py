@@ -23,7 +23,7 @@ from decant_batch.archive.buffers import Buffers
 from decant_batch.archive.container import Container, open_container
 from decant_batch.archive.husk import GAP
 from decant_batch.archive.manifest import Manifest, MemberRecord
-from decant_batch.archive.model import MAX_PAGE_NBYTES, Layout, Stamp
+from decant_batch.archive.model import Layout, Stamp
 from decant_batch.errors import ArchiveDamaged
 
 Write = Callable[[memoryview], object]
@@ -88,17 +88,18 @@ def read_stamp(container: Container) -> Stamp:
         exact = document.get("relpath_bytes") or document.get("name_bytes")
         relpath = names.from_hex(exact) if exact else relpath
         mtime_ns, mode = document.get("mtime_ns"), document.get("mode")
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return Stamp()  # an archive from elsewhere: the manifest's name stands
     # Names that another system could not hold are written in hexadecimal: only what would leave
     # the folder here is refused.
     parts = relpath.split("/") if isinstance(relpath, str) else []
-    if "\0" in (relpath or "") or any(part in ("", ".", "..") for part in parts):
+    leaves = any(part in ("", ".", "..") or "\0" in part for part in parts)
+    if leaves or (parts and not names.is_encodable(str(relpath))):
         raise ArchiveDamaged(f"{container.path}: {relpath!r} would leave the output folder")
     return Stamp(
         relpath=relpath if parts else None,
         mtime_ns=mtime_ns if type(mtime_ns) is int else None,
-        mode=mode & 0o7777 if type(mode) is int else None,
+        mode=mode & 0o777 if type(mode) is int else None,
     )
 
 
@@ -171,8 +172,6 @@ def _of_pages(container: Container, original: Original, threads: int) -> Callabl
         raise ArchiveDamaged(
             f"{container.path}: array 0 holds {pixels.dtype}, not {found.geometry.dtype}"
         )
-    if found.geometry.page_nbytes > MAX_PAGE_NBYTES:  # no chunk can hold it, so it cannot be true
-        raise ArchiveDamaged(f"{container.path}: pages of {found.geometry.page_nbytes} bytes")
     name = original.member.husk_array if original.member else "husk"
     rest = _bytes_array(container, name, found.husk_nbytes)
     buffers = Buffers(found.geometry.page_nbytes)

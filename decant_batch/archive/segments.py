@@ -47,8 +47,14 @@ def geometry(page: Any, byteorder: str = "<") -> Geometry:  # noqa: ANN401 - a T
 
 @dataclass(slots=True, kw_only=True)
 class Segments:
-    """Segments of many pages, flat: page i's are those from ``ends[i - 1]`` to ``ends[i]``."""
+    """Segments of many pages, flat: page i's are those from ``ends[i - 1]`` to ``ends[i]``.
 
+    ``size`` is the file's: segments that pass it, or that hold more than it, are not taken, so that
+    what is kept never grows beyond what is there.
+    """
+
+    size: int
+    total: int = 0
     ends: array[int] = field(default_factory=lambda: array("q"))
     offsets: array[int] = field(default_factory=lambda: array("q"))
     nbytes: array[int] = field(default_factory=lambda: array("q"))
@@ -77,7 +83,7 @@ class Segments:
         row_nbytes = shared.page_nbytes // height
         for i, (offset, count) in enumerate(zip(offsets, counts, strict=True)):
             rows = min(shared.rows_per_strip, height - i * shared.rows_per_strip)
-            if (odd := _odd(offset, count, rows * row_nbytes)) is not None:
+            if (odd := self._odd(offset, count, rows * row_nbytes)) is not None:
                 return odd
             if len(self.offsets) > first and offset == self.offsets[-1] + self.nbytes[-1]:
                 self.nbytes[-1] += rows * row_nbytes
@@ -94,7 +100,8 @@ class Segments:
         stride = shared.tile_width * pixel_nbytes
         for tile, offset, count in zip(planes.tiles(shared), offsets, counts, strict=True):
             row_nbytes = tile.columns * pixel_nbytes
-            if (odd := _odd(offset, count, (tile.rows - 1) * stride + row_nbytes)) is not None:
+            needed = (tile.rows - 1) * stride + row_nbytes
+            if (odd := self._odd(offset, count, needed)) is not None:
                 return odd
             if tile.columns == shared.tile_width:
                 self.offsets.append(offset)
@@ -104,6 +111,16 @@ class Segments:
                 self.nbytes.extend([row_nbytes] * tile.rows)
         return None
 
+    def _odd(self, offset: int, declared: int, needed: int) -> Reason | None:
+        if offset == 0 or declared == 0:
+            return "sparse-segments"
+        if declared < needed:
+            return "segment-too-short"
+        self.total += needed
+        if offset < 0 or offset + needed > self.size:
+            return "segment-past-end"
+        return "overlapping-segments" if self.total > self.size else None
+
 
 def _per_sample(shared: Geometry) -> int:
     """Strips or tiles of one page."""
@@ -111,9 +128,3 @@ def _per_sample(shared: Geometry) -> int:
     if shared.tile_width:
         return math.ceil(height / shared.tile_length) * math.ceil(width / shared.tile_width)
     return math.ceil(height / max(1, shared.rows_per_strip))
-
-
-def _odd(offset: int, declared: int, needed: int) -> Reason | None:
-    if offset == 0 or declared == 0:
-        return "sparse-segments"
-    return "segment-too-short" if declared < needed else None

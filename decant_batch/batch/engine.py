@@ -7,6 +7,7 @@ what a worker may use; dask's own retries are off, because the ledger retries by
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import multiprocessing
 import queue
@@ -21,6 +22,7 @@ import distributed
 from distributed.scheduler import KilledWorker
 
 from decant_batch.batch import task
+from decant_batch.errors import Unusable
 
 _FORKS = "forkserver" in multiprocessing.get_all_start_methods()
 _START_METHOD = "forkserver" if _FORKS else "spawn"
@@ -44,6 +46,7 @@ _SETTINGS: dict[str, Any] = {
 _NOT_FOR_WORKERS = "MALLOC_TRIM_THRESHOLD_"
 _TOPIC = "decant-batch-read"
 _REPORT_EVERY_S = 1.0
+_FETCH_S = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +113,13 @@ class Engine:
 
     def reserved_bytes(self) -> int:
         """Most memory that a worker takes when it is idle and has done everything once."""
-        taken: dict[str, int] = self._client.run(task.reserved_bytes)
+        try:
+            taken: dict[str, int] = self._client.run(task.reserved_bytes)
+        except OSError as error:  # dask's CommClosedError is one
+            raise Unusable(
+                f"cluster: a worker of {self._memory_bytes} bytes ended before it had work"
+                f" ({error}); raise `memory`, or look at what else runs on this machine"
+            ) from error
         return max(taken.values())
 
     def submit(
@@ -142,12 +151,7 @@ class Engine:
             return None
         self._futures.pop(token, None)
         self.underway.pop(token, None)
-        error = future.exception()
-        done = (
-            Done(token=token, result=future.result())
-            if error is None
-            else Done(token=token, error=error, lost=isinstance(error, KilledWorker))
-        )
+        done = _ended(token, future)
         future.release()
         return done
 
@@ -155,6 +159,19 @@ class Engine:
         token, nbytes = event[1]
         if token in self._futures:
             self.underway[token] = nbytes
+
+
+def _ended(token: object, future: distributed.Future) -> Done:
+    """What a future that ended has to say. It may have to be fetched from a worker that died since:
+    dask would do the work again while the driver waits, so it counts as lost and is done again.
+    """
+    try:
+        error = future.exception(timeout=_FETCH_S)
+        if error is not None:
+            return Done(token=token, error=error, lost=isinstance(error, KilledWorker))
+        return Done(token=token, result=future.result(timeout=_FETCH_S))
+    except (TimeoutError, OSError, asyncio.CancelledError) as late:
+        return Done(token=token, error=late, lost=True)
 
 
 def _environment() -> dict[str, str]:

@@ -202,10 +202,17 @@ def _remove(partial: Path) -> None:
             partial.unlink()
 
 
-def sweep(roots: Roots, temporaries: Sequence[str]) -> None:
-    """Remove what dead runs left at their temporary names."""
+def sweep(roots: Roots, temporaries: Sequence[str]) -> list[str]:
+    """Remove what attempts left at their temporary names; those at which nothing stands any more.
+
+    What cannot be removed now waits for another time: it is no reason for a run to end.
+    """
+    gone = []
     for temporary in temporaries:
-        _remove(Path(roots.destination, temporary))
+        with contextlib.suppress(OSError):
+            _remove(Path(roots.destination, temporary))
+            gone.append(temporary)
+    return gone
 
 
 # --- adoption ---------------------------------------------------------------------------------

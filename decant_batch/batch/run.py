@@ -139,6 +139,4 @@ def _check_destination(config: Config) -> None:
 
 def _sweep(ledger: Ledger, roots: Roots) -> None:
     """Remove what attempts that did not end well left at their temporary names."""
-    leftovers = ledger.leftovers()
-    publish.sweep(roots, leftovers)
-    ledger.swept(leftovers)
+    ledger.swept(publish.sweep(roots, ledger.leftovers()))
