@@ -70,7 +70,10 @@ class _Guarded(TyperGroup):
             complain("interrupted; what was finished is kept, run again to go on")
             raise typer.Exit(_INTERRUPTED) from error
         except (DecantError, OSError) as error:
-            complain(_line_of(error))
+            # A config may have several faults; what others say is one line, whatever names hold.
+            several = isinstance(error, UsageError)
+            for line in _line_of(error).split("\n") if several else [_line_of(error)]:
+                complain(line)
             raise typer.Exit(_code_of(error)) from error
 
 

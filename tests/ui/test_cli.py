@@ -524,3 +524,13 @@ def test_plan_lists_each_source(
     assert result.exit_code == 1
     assert r"a\xff.tif  (two names that differ in case only)" in result.stdout
     assert json.loads(invoke("plan", config, "--json").stdout)["states"]["failed"]["count"] == 1
+
+
+def test_each_fault_of_a_config_has_a_line_of_its_own(tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text("source: share\ndestinaton: archive\n")
+    result = CliRunner().invoke(cli.app, ["run", str(config)])
+    assert result.exit_code == 2
+    lines = result.stderr.splitlines()
+    assert [line.startswith("error: ") for line in lines] == [True, True]
+    assert "did you mean 'destination'?" in lines[1]
