@@ -31,6 +31,9 @@ from decant_batch.archive.model import Layout, Packed, Recipe, Refusal, Stamp
 from decant_batch.errors import SourceChanged
 
 IO_BLOCK_NBYTES = 1 << 20
+# Smaller than a block, so that blocks go straight to where they belong and not through the buffer:
+# it is for small strips and gaps.
+_READ_BUFFER_NBYTES = 128 << 10
 VERBATIM_CHUNK_NBYTES = 4 << 20
 
 Report = Callable[[int], None]
@@ -62,7 +65,7 @@ def pack(
     """
     recipe = recipe or Recipe()
     found = layouts.survey(source) if found is None else found
-    with source.open("rb", buffering=IO_BLOCK_NBYTES) as file:
+    with source.open("rb", buffering=_READ_BUFFER_NBYTES) as file:
         before = os.fstat(file.fileno())
         stamp = stamp or Stamp(mtime_ns=before.st_mtime_ns, mode=stat.S_IMODE(before.st_mode))
         size = found.size if isinstance(found, Layout) else before.st_size
