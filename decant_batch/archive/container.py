@@ -23,12 +23,13 @@ import threading
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import IO, Self
 
 from decant_batch.archive import ziprecords
 from decant_batch.archive.model import ContainerKind
+from decant_batch.archive.pagecache import Trail, forget, forget_file
 from decant_batch.archive.ziprecords import Entry
 from decant_batch.errors import ArchiveDamaged, NameTaken
 
@@ -189,6 +190,7 @@ class ZipWriter(Container):
         self._file: IO[bytes] = path.open("xb")
         self._entries: dict[str, Entry] = {}
         self._offset = 0
+        self._trail = Trail(self._file.fileno())
 
     def get(self, key: str) -> bytes:
         """Value of a key written before."""
@@ -231,7 +233,7 @@ class ZipWriter(Container):
 
     def drop_cache(self) -> None:
         """Forget the file's cached pages."""
-        _drop_cache(self.path)
+        forget_file(self.path)
 
     def nbytes(self) -> int:
         """Bytes written so far."""
@@ -240,6 +242,7 @@ class ZipWriter(Container):
     def _write(self, data: bytes | memoryview) -> None:
         self._file.write(data)
         self._offset += len(data)
+        self._trail.passed(len(data))
 
 
 class ZipReader(Container):
@@ -249,7 +252,11 @@ class ZipReader(Container):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._zip = zipfile.ZipFile(path)
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(path.open("rb"))
+            self._zip = stack.enter_context(zipfile.ZipFile(file))
+            self._opened = stack.pop_all()
+        self._trail = Trail(file.fileno())
         # Opening an entry asks where the shared file stands: another thread's read in between made
         # Python 3.12.1 and 3.13.0 see bad CRCs and «overlapped entries» in good archives.
         self._lock = threading.Lock()
@@ -262,7 +269,9 @@ class ZipReader(Container):
             raise ArchiveDamaged(f"{self.path}: entry {key}: {entry.file_size} bytes declared")
         try:
             with self._lock:
-                return self._zip.read(key)
+                value = self._zip.read(key)
+                self._trail.passed(len(value), entry.header_offset)
+                return value
         except (*_ZIP_ERRORS, OSError) as error:
             if isinstance(error, OSError) and error.errno not in _NOT_THE_DISK:
                 raise
@@ -278,13 +287,13 @@ class ZipReader(Container):
 
     def close(self) -> None:
         """Close the file."""
-        self._zip.close()
+        self._opened.close()
 
     discard = close
 
     def drop_cache(self) -> None:
         """Forget the file's cached pages."""
-        _drop_cache(self.path)
+        forget_file(self.path)
 
     def nbytes(self) -> int:
         """Size of the file."""
@@ -326,6 +335,7 @@ class FolderContainer(Container):
                 handle.write(value)
                 handle.flush()
                 os.fsync(handle.fileno())
+                forget(handle.fileno())
         except FileExistsError as error:
             raise ValueError(f"{key}: written before; a container takes each key once") from error
 
@@ -350,7 +360,7 @@ class FolderContainer(Container):
     def drop_cache(self) -> None:
         """Forget the files' cached pages."""
         for file in self._files():
-            _drop_cache(file)
+            forget_file(file)
 
     def nbytes(self) -> int:
         """Sum of the files' sizes."""
@@ -375,14 +385,3 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-_Advise = Callable[[int, int, int, int], None]
-
-
-def _drop_cache(path: Path) -> None:
-    advise: _Advise | None = getattr(os, "posix_fadvise", None)
-    if advise is None:  # macOS and Windows have no such call: verify reads what the system gives
-        return
-    with path.open("rb") as file:
-        advise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from decant_batch.archive.container import Container, open_container, sync_folder
 from decant_batch.archive.model import Stamp
+from decant_batch.archive.pagecache import Trail
 from decant_batch.archive.rebuild import Original, Write, difference, originals, rebuilder
 from decant_batch.errors import ArchiveDamaged, NameTaken, Unusable
 
@@ -77,7 +78,8 @@ def _restore_one(
     try:
         with unproved.open("xb", buffering=0) as file:
             digest = hashlib.sha256()
-            give(_writer(file.write, digest.update))
+            trail = Trail(file.fileno())
+            give(_writer(file.write, digest.update, trail))
             _compare(container, original, digest.hexdigest(), file.tell())
             os.fsync(file.fileno())
         _put_back(unproved, original.stamp)
@@ -88,11 +90,12 @@ def _restore_one(
     return target
 
 
-def _writer(write: Callable[[memoryview], int | None], update: Write) -> Write:
+def _writer(write: Callable[[memoryview], int | None], update: Write, trail: Trail) -> Write:
     """Write and hash; an unbuffered file may take less than it was given."""
 
     def both(block: memoryview) -> None:
         update(block)
+        trail.passed(len(block))
         while block:
             block = block[write(block) or 0 :]
 
