@@ -43,10 +43,9 @@ def splice(group: Any, husk: Any, m: dict[str, Any]) -> bytes:
     for page in m["pages"]:
         leading = group["0"].shape[: -len(page["shape"])]
         plane = group["0"][coordinate(page["index"], m.get("plane_order"), leading)]
-        raw, start = serialize(np.asarray(plane), page, m["byteorder"]), 0
+        raw = io.BytesIO(serialize(np.asarray(plane), page, m["byteorder"]))
         for offset, count in zip(page["dataoffsets"], page["databytecounts"], strict=True):
-            segments.append((offset, raw[start : start + count]))
-            start += count
+            segments.append((offset, raw.read(count)))
     original, gaps = bytearray(), io.BytesIO(husk.tobytes())
     for offset, data in sorted(segments):
         original += gaps.read(offset - len(original)) + data
@@ -73,8 +72,9 @@ def serialize(plane: Any, page: dict[str, Any], byteorder: str) -> bytes:
 
 
 if __name__ == "__main__":
-    for name, data in recover(Path(sys.argv[1])).items():
-        target = Path(sys.argv[2]).resolve() / name
-        assert target.resolve().is_relative_to(Path(sys.argv[2]).resolve()), name
+    given = sys.argv[1:] if len(sys.argv) == 3 else sys.exit(__doc__)
+    for name, data in recover(Path(given[0])).items():
+        target = Path(given[1], name).resolve()
+        assert target.is_relative_to(Path(given[1]).resolve()), name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)

@@ -467,7 +467,7 @@ def test_an_interrupt_leaves_order_and_the_next_run_finishes(
         code, out, error = ended(process)
     assert code == 130, error
     assert "interrupted" in error
-    assert not out
+    assert json.loads(out)["stopped"] == "interrupted"
     assert where.temporaries() == []
     all_named_are_whole(where)
     (first,) = where.runs()
@@ -507,7 +507,7 @@ def test_an_interrupt_is_told_in_one_line(
     assert "Traceback" not in error
     assert len(error.splitlines()) == 1
     assert "interrupted" in error
-    assert not out
+    assert json.loads(out)["stopped"] == "interrupted"
 
 
 # --- two at once ------------------------------------------------------------------------------

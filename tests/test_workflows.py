@@ -121,7 +121,7 @@ def test_a_night_is_run_and_its_log_kept(place: Place, program: Path) -> None:
     heads = re.findall(rf"^== \S+ \S+ \S+ {re.escape(str(place.config))}$", text, re.MULTILINE)
     assert len(heads) == 2
     assert "run 1 finished" in text
-    assert "3 sources of these" in text
+    assert "of these, 3 (" in text
     assert sorted(path.name for path in place.archive.rglob("*.zarr.zip")) == [
         "Größe.tif.zarr.zip",
         "a.tif.zarr.zip",

@@ -16,7 +16,7 @@ from decant_batch.archive.model import (
     Verified,
 )
 from decant_batch.archive.pack import pack
-from decant_batch.archive.restore import restore
+from decant_batch.archive.restore import restore, targets
 from decant_batch.archive.verify import verify
 
 __all__ = [
@@ -33,5 +33,6 @@ __all__ = [
     "pack",
     "restore",
     "survey",
+    "targets",
     "verify",
 ]

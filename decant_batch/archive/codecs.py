@@ -13,6 +13,7 @@ import numcodecs.blosc
 import numpy as np
 import numpy.typing as npt
 from numcodecs.abc import Codec
+from numcodecs.errors import UnknownCodecError
 
 from decant_batch.errors import UsageError
 
@@ -158,8 +159,10 @@ def _codec(config: Mapping[str, Any]) -> Codec:
     try:
         found: Codec = numcodecs.get_codec(dict(config))
     except (ValueError, TypeError, KeyError) as error:
+        unknown = isinstance(error, UnknownCodecError)
+        why = "not known to numcodecs" if unknown else str(error)
         raise UsageError(
-            f"codec {dict(config)!r}: {error}; numcodecs' documentation lists the codecs and their"
+            f"codec {dict(config)!r}: {why}; numcodecs' documentation lists the codecs and their"
             " options"
         ) from error
     return found

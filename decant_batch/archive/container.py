@@ -150,7 +150,7 @@ def open_container(path: Path) -> Container:
     except (*_ZIP_ERRORS, OSError) as error:
         if isinstance(error, OSError) and error.errno not in _NOT_THE_DISK:
             raise
-        raise ArchiveDamaged(f"{path}: not a readable zip file ({error})") from error
+        raise ArchiveDamaged(f"{path}: no archive, or a damaged one: {_plainly(error)}") from error
 
 
 # What zipfile and its decompressors say of bytes that are no zip's; a seek to where no byte can be
@@ -169,6 +169,15 @@ _ZIP_ERRORS = (
 _NOT_THE_DISK = (None, errno.EINVAL)
 # A compressed entry may claim any size: more than this is no document and no chunk.
 _MAX_INFLATED_NBYTES = 512 << 20
+
+
+def _plainly(error: Exception) -> str:
+    """What zipfile says, in words; some of its errors hold raw bytes or nothing at all."""
+    if isinstance(error, zipfile.BadZipFile) and "CRC" in str(error):
+        return "its bytes are not those that were written (CRC)"
+    if isinstance(error, zipfile.BadZipFile):
+        return "its zip directory cannot be read"
+    return f"{type(error).__name__}: {error}"
 
 
 def in_reading_order(keys: Iterable[str]) -> list[str]:
@@ -275,7 +284,7 @@ class ZipReader(Container):
         except (*_ZIP_ERRORS, OSError) as error:
             if isinstance(error, OSError) and error.errno not in _NOT_THE_DISK:
                 raise
-            raise ArchiveDamaged(f"{self.path}: entry {key}: {error}") from error
+            raise ArchiveDamaged(f"{self.path}: entry {key}: {_plainly(error)}") from error
 
     def set(self, key: str, value: bytes | memoryview) -> None:
         """Refuse: an archive is never changed."""

@@ -51,12 +51,6 @@ def walk(layout: Layout) -> Walk:
     return _with_gaps(_joined(segments), layout.size)
 
 
-def whole(size: int) -> Walk:
-    """The walk over a source that is husk from end to end."""
-    none = np.empty(0, np.int64)
-    return _with_gaps(Walk(offset=none, nbytes=none, page=none, position=none), size)
-
-
 def _positions(layout: Layout, page: Int64s) -> Int64s:
     """Where each segment begins within its page's serialized bytes."""
     before = np.concatenate((np.zeros(1, np.int64), np.cumsum(layout.nbytes)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,6 +13,13 @@ Mode = Literal["byte-exact", "verbatim", "series"]
 ByteOrder = Literal["<", ">"]
 ContainerKind = Literal["zip", "folder"]
 Int64s = npt.NDArray[np.int64]
+# Told the number of bytes that were read, or rebuilt, since it was told last.
+Report = Callable[[int], None]
+
+
+def silent(_nbytes: int) -> None:
+    """Tell nobody: the Report where none is asked for."""
+
 
 # Why a source is kept verbatim: the closed list (docs/format.md says each in words).
 Reason = Literal[

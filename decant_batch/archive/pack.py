@@ -27,7 +27,7 @@ from decant_batch.archive.arrays import Array
 from decant_batch.archive.buffers import Buffers
 from decant_batch.archive.container import Container, create
 from decant_batch.archive.husk import GAP, HUSK_BLOCK_NBYTES, Walk
-from decant_batch.archive.model import Layout, Packed, Recipe, Refusal, Stamp
+from decant_batch.archive.model import Layout, Packed, Recipe, Refusal, Report, Stamp, silent
 from decant_batch.errors import SourceChanged
 
 IO_BLOCK_NBYTES = 1 << 20
@@ -35,8 +35,6 @@ IO_BLOCK_NBYTES = 1 << 20
 # it is for small strips and gaps.
 _READ_BUFFER_NBYTES = 128 << 10
 VERBATIM_CHUNK_NBYTES = 4 << 20
-
-Report = Callable[[int], None]
 
 
 def pack(
@@ -46,7 +44,7 @@ def pack(
     recipe: Recipe | None = None,
     stamp: Stamp | None = None,
     found: Layout | Refusal | None = None,
-    report: Report | None = None,
+    report: Report = silent,
 ) -> Packed:
     """Write the archive of ``source`` at ``archive`` and say what was written.
 
@@ -70,7 +68,7 @@ def pack(
         stamp = stamp or Stamp(mtime_ns=before.st_mtime_ns, mode=stat.S_IMODE(before.st_mode))
         size = found.size if isinstance(found, Layout) else before.st_size
         with create(archive, recipe.container) as container:
-            packing = _Packing(file, container, recipe, report or _ignore)
+            packing = _Packing(file, container, recipe, report)
             if isinstance(found, Layout):
                 _pack_byte_exact(packing, found)
             else:
@@ -86,10 +84,6 @@ def pack(
             archive_nbytes=container.nbytes(),
             sha256=sha256,
         )
-
-
-def _ignore(_nbytes: int) -> None:
-    return
 
 
 class _Packing:

@@ -14,7 +14,7 @@ from decant_batch.archive.container import Container, open_container, sync_folde
 from decant_batch.archive.model import Stamp
 from decant_batch.archive.pagecache import Trail
 from decant_batch.archive.rebuild import Original, Write, difference, originals, rebuilder
-from decant_batch.errors import ArchiveDamaged, NameTaken, Unusable
+from decant_batch.errors import ArchiveDamaged, NameTaken, Unusable, UsageError
 
 
 def restore(
@@ -35,16 +35,26 @@ def restore(
     ------
     NameTaken
         Where a file stands at an original's path and ``force`` is not set.
+    UsageError
+        Where ``directory`` is no folder, or no member matches.
     ArchiveDamaged
         Where an original cannot be rebuilt; nothing is left of it.
     Unusable
         Where ``directory`` has no room.
     """
+    if os.path.lexists(directory) and not directory.is_dir():
+        raise UsageError(f"{directory}: is no folder; name one with -o")
     with open_container(archive) as container:
         return [
             _restore_one(container, original, directory, force=force, threads=threads)
             for original in _chosen(originals(container), members, archive)
         ]
+
+
+def targets(archive: Path, members: Sequence[str] | None = None) -> list[str]:
+    """Relative paths at which ``restore`` would write the originals of ``archive``."""
+    with open_container(archive) as container:
+        return [each.relpath for each in _chosen(originals(container), members, archive)]
 
 
 def _chosen(found: list[Original], members: Sequence[str] | None, archive: Path) -> list[Original]:
@@ -56,7 +66,7 @@ def _chosen(found: list[Original], members: Sequence[str] | None, archive: Path)
         if any(fnmatch.fnmatchcase(original.relpath, pattern) for pattern in members)
     ]
     if not chosen:
-        raise NameTaken(f"{archive}: no member matches {', '.join(members)}; inspect lists them")
+        raise UsageError(f"{archive}: no member matches {', '.join(members)}; inspect lists them")
     return chosen
 
 
@@ -65,7 +75,7 @@ def _restore_one(
 ) -> Path:
     target = directory / original.relpath
     if not force and os.path.lexists(target):
-        raise NameTaken(f"{target}: exists already; --force replaces it")
+        raise _taken(container.path, target)
     give = rebuilder(container, original, threads=threads)
     target.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(target.parent).free
@@ -83,7 +93,8 @@ def _restore_one(
             _compare(container, original, digest.hexdigest(), file.tell())
             os.fsync(file.fileno())
         _put_back(unproved, original.stamp)
-        _publish(unproved, target, force=force)
+        if not _publish(unproved, target, force=force):
+            raise _taken(container.path, target)
     finally:
         unproved.unlink(missing_ok=True)
     sync_folder(target.parent)
@@ -117,14 +128,21 @@ def _put_back(file: Path, stamp: Stamp) -> None:
             os.utime(file, ns=(stamp.mtime_ns, stamp.mtime_ns))
 
 
-def _publish(partial: Path, target: Path, *, force: bool) -> None:
-    """Give the file its name; without ``force`` never over another, also not in a race."""
+def _publish(partial: Path, target: Path, *, force: bool) -> bool:
+    """Give the file its name; without ``force`` never over another: False, also in a race."""
     if force:
         partial.replace(target)
-        return
+        return True
     try:
         target.hardlink_to(partial)
-    except FileExistsError as error:
-        raise NameTaken(f"{target}: exists already; --force replaces it") from error
+    except FileExistsError:
+        return False
     except OSError:  # a file system without hard links: what was checked above must do
         partial.rename(target)
+    return True
+
+
+def _taken(archive: Path, target: Path) -> NameTaken:
+    return NameTaken(
+        f"{archive}: {target} exists already; choose another folder with -o, or --force replaces it"
+    )

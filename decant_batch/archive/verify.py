@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 
 from decant_batch.archive.container import Container, open_container
-from decant_batch.archive.model import Verified
+from decant_batch.archive.model import Report, Verified, silent
 from decant_batch.archive.rebuild import Original, difference, originals, rebuild
 from decant_batch.errors import ArchiveDamaged
 
-Report = Callable[[int], None]
 
-
-def verify(archive: Path, *, threads: int = 1, report: Report | None = None) -> list[Verified]:
+def verify(archive: Path, *, threads: int = 1, report: Report = silent) -> list[Verified]:
     """Rebuild every original of ``archive`` and compare its length and sha256.
 
     What the system has in its page cache is dropped first, where it allows that. ``report`` is
@@ -29,13 +26,8 @@ def verify(archive: Path, *, threads: int = 1, report: Report | None = None) -> 
     with open_container(archive) as container:
         container.drop_cache()
         return [
-            _verify_one(container, original, threads, report or _ignore)
-            for original in originals(container)
+            _verify_one(container, original, threads, report) for original in originals(container)
         ]
-
-
-def _ignore(_nbytes: int) -> None:
-    return
 
 
 def _verify_one(container: Container, original: Original, threads: int, report: Report) -> Verified:

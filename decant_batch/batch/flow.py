@@ -13,13 +13,14 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from decant_batch.batch import plan, task
+from decant_batch.batch import plan, publish, task
 from decant_batch.batch.config import Config
-from decant_batch.batch.discover import Excluded
 from decant_batch.batch.engine import Done, Engine
 from decant_batch.batch.ledger import Ledger
 from decant_batch.batch.model import (
+    Excluded,
     FailureClass,
     Job,
     Outcome,
@@ -29,6 +30,7 @@ from decant_batch.batch.model import (
     Tally,
     Tick,
     Trouble,
+    Why,
 )
 from decant_batch.batch.plan import Terms
 
@@ -59,7 +61,7 @@ def is_young(source: Source, settle_s: float) -> bool:
 
 def young_outcome(source: Source) -> Outcome:
     """Outcome of a source that is left alone for now."""
-    return Outcome(source=source, state="changing", message="modified less than `settle` ago")
+    return Outcome(source=source, state="changing", message="younger than `settle`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,14 +94,13 @@ class Flow:
     performing: dict[int, _Work] = field(default_factory=dict)
     suspects: deque[Job | Source] = field(default_factory=deque)
     alone: int | None = None
-    was_alone: bool = False
     deaths: Counter[str] = field(default_factory=Counter)
     back_offs: Counter[str] = field(default_factory=Counter)
     numbers: Iterator[int] = field(default_factory=itertools.count)
     # Temporary names of two runs differ, also where a ledger was lost and begins anew.
     label: str = field(default_factory=lambda: secrets.token_hex(4))
     tick: Tick = field(default_factory=Tick)
-    excluded: Tally = field(default_factory=Tally)
+    left_out: dict[Why, Tally] = field(default_factory=dict)
     stopped: str | None = None
     beat_s: float = field(default_factory=time.monotonic)
 
@@ -188,15 +189,12 @@ class Flow:
             return
         sources = [each for each in batch if isinstance(each, Source)]
         troubles = [each for each in batch if isinstance(each, Trouble)]
-        left_out = [each for each in batch if isinstance(each, Excluded)]
         if troubles:
             self.ledger.record_troubles(troubles)
-        self.excluded = replace(
-            self.excluded,
-            count=self.excluded.count + len(left_out),
-            source_nbytes=self.excluded.source_nbytes + sum(each.size for each in left_out),
-        )
-        unsettled = self.ledger.unsettled(sources, self.config.others) if sources else []
+        for each in batch:
+            if isinstance(each, Excluded):
+                self.left_out[each.why] = self.left_out.get(each.why, Tally()).plus(each.size)
+        unsettled = self._unsettled(sources) if sources else []
         young = [each for each in unsettled if is_young(each, self.config.settle)]
         self.tick = replace(
             self.tick,
@@ -209,6 +207,10 @@ class Flow:
         self._record([young_outcome(source) for source in young])
         self.unsettled.extend(each for each in unsettled if not is_young(each, self.config.settle))
 
+    def _unsettled(self, sources: list[Source]) -> list[Source]:
+        stands = partial(publish.stands, self.roots)
+        return self.ledger.unsettled(sources, self.config.others, stands)
+
     # --- plan and perform
 
     def _plan(self, surveys: Iterable[Survey]) -> None:
@@ -216,9 +218,7 @@ class Flow:
         versions = self.ledger.versions(survey.source for survey in surveys)
         settled = []
         for survey in surveys:
-            # The newest archive may still hold just this content: then only the date changed.
-            newest = max(1, versions[survey.source.relpath] - 1)
-            item = plan.job(survey, self.terms, newest)
+            item = plan.job(survey, self.terms, versions[survey.source.relpath])
             if isinstance(item, Job):
                 self._wait(item)
             else:
@@ -285,33 +285,23 @@ class Flow:
     def _take(self, done: Done) -> None:
         token = done.token
         assert isinstance(token, int)
-        self.was_alone = token == self.alone
-        self.alone = None
-        if token in self.surveying:
-            self._take_surveys(done, self.surveying.pop(token))
-        else:
-            self._take_outcomes(done, self.performing.pop(token))
-
-    def _take_surveys(self, done: Done, sources: tuple[Source, ...]) -> None:
-        if done.error is None:
-            self._plan(done.result)
-        else:
-            self._suspect(done, sources, sources)
-
-    def _take_outcomes(self, done: Done, work: _Work) -> None:
-        if done.error is None:
+        was_alone, self.alone = token == self.alone, None
+        sources = self.surveying.pop(token, ())
+        work = self.performing.pop(token, None)
+        if done.error is not None:
+            self._suspect(done, work.jobs if work else sources, was_alone=was_alone)
+        elif work is not None:
             self._settle(work, done.result)
         else:
-            self._suspect(done, work.jobs, tuple(job.source for job in work.jobs))
+            self._plan(done.result)
 
-    def _suspect(
-        self, done: Done, items: Sequence[Job | Source], sources: tuple[Source, ...]
-    ) -> None:
+    def _suspect(self, done: Done, items: Sequence[Job | Source], *, was_alone: bool) -> None:
         """Blame the one that was alone and failed us; where there were others, try each alone."""
-        if not self.was_alone:
+        if not was_alone:
             self.suspects.extend(items)
             return
-        (source,) = sources
+        (item,) = items
+        source = item.source if isinstance(item, Job) else item
         self.deaths[source.relpath] += done.lost
         if done.lost and self.deaths[source.relpath] < _MOST_DEATHS:
             self.suspects.extend(items)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from decant_batch.archive.model import Mode, Reason, Recipe
@@ -20,6 +21,20 @@ FailureClass = Literal[
     "poison",  # its worker died more than once: parked
     "permanent",  # trying again cannot help until someone acts
     "destination",  # the destination is full or read-only: the run stops
+]
+
+# Why a run that was interrupted stopped.
+INTERRUPTED = "interrupted"
+# Why the walk left something out.
+Why = Literal[
+    "hidden",  # its name begins with "."
+    "litter",  # what systems leave behind, see ``discover.LITTER``
+    "excluded",  # `exclude` matches it
+    "not-included",  # no pattern of `include` matches it, or anything that could be in it
+    "symlink",  # never followed; what it points to is a source where it lies itself
+    "special",  # a socket, pipe or device
+    "own-folder",  # the destination, or the ledger's folder
+    "loop",  # a folder that holds itself, by a bind mount
 ]
 
 
@@ -52,6 +67,19 @@ class Trouble:
     relpath: str
     failure: FailureClass
     message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excluded:
+    """A file left out by a rule, or a folder that was not entered and is counted once.
+
+    ``size`` is 0 for folders, symlinks and special files.
+    """
+
+    relpath: str
+    size: int
+    why: Why
+    is_folder: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +154,14 @@ class Tally:
     source_nbytes: int = 0
     archive_nbytes: int = 0
 
+    def plus(self, source_nbytes: int, archive_nbytes: int = 0) -> Tally:
+        """The tally with one more source in it."""
+        return Tally(
+            count=self.count + 1,
+            source_nbytes=self.source_nbytes + source_nbytes,
+            archive_nbytes=self.archive_nbytes + archive_nbytes,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
@@ -154,9 +190,10 @@ class Summary:
 
     Only a run that was ``stopped`` leaves sources that it met and did not finish: ``waiting``.
     ``settled`` counts those of ``states`` that an earlier run had finished and this run did not
-    open, ``excluded`` what rules of the config left out. ``troubles`` are folders that could not be
-    read and sources that failed, the first of many. ``stopped`` says why the run ended before its
-    end, if it did.
+    open, ``adopted`` those whose archive stood already and was proved. ``left_out`` is what the
+    walk passed over, by the reason: files with their bytes, and folders that were not entered.
+    ``troubles`` are folders that could not be read and sources that failed, the first of many.
+    ``stopped`` says why the run ended before its end, if it did.
     """
 
     run: int
@@ -170,5 +207,6 @@ class Summary:
     seconds: float
     ledger: str
     report: str | None
-    excluded: Tally = Tally()
+    adopted: Tally = Tally()
+    left_out: Mapping[Why, Tally] = field(default_factory=dict)
     stopped: str | None = None

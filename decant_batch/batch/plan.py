@@ -27,7 +27,7 @@ class Terms:
 def job(survey: Survey, terms: Terms, version: int) -> Job | Outcome:
     """The job for one surveyed source, or the outcome where there is nothing to do or to be had.
 
-    ``version`` is the number of the archive: above 1 where earlier ones hold other content.
+    ``version`` is the number of the archive that may hold the source as it is now already.
     """
     source = survey.source
     if survey.moved:

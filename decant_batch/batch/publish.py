@@ -13,23 +13,26 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from decant_batch.archive import layout as layouts
 from decant_batch.archive import manifest
 from decant_batch.archive.container import open_container, sync_folder
-from decant_batch.archive.model import Layout, Mode, Packed, Reason, Refusal, Stamp
+from decant_batch.archive.model import Layout, Mode, Packed, Reason, Refusal, Report, Stamp
 from decant_batch.archive.pack import pack
 from decant_batch.archive.rebuild import originals
 from decant_batch.archive.verify import verify
 from decant_batch.batch.model import Job, Outcome, Roots, Source
 from decant_batch.errors import ArchiveDamaged, NameTaken, SourceChanged
 
-Report = Callable[[int], None]
-
-_TAKEN = "something else stands at the archive's name; move it away, then run again"
+_MOVE = "move one of them away, then run again"
+_DAMAGED = "this archive is damaged; move it away, then run again: it is made anew"
+_TAKEN = (
+    "something else, or a damaged archive, stands at the archive's name; move it away, then run"
+    " again"
+)
 
 
 def make(roots: Roots, job: Job, temporary: str, report: Report) -> Outcome:
@@ -49,28 +52,61 @@ def make(roots: Roots, job: Job, temporary: str, report: Report) -> Outcome:
     path = Path(roots.source, job.source.relpath)
     check_still(path, job.source)
     sha256 = ""
-    for archive in (job.archive, *job.further):
-        final = Path(roots.destination, archive)
-        if not os.path.lexists(final):
+    for archive, found in places(roots, job):
+        if found is None:
             return _made(roots, job, path, archive, temporary, report)
-        found = held(final)
-        if found.size != job.source.size or not _is_of(found, job.source):
-            continue
         sha256 = sha256 or _sha256(path)
         check_still(path, job.source)
         if found.sha256 == sha256:
-            return _adopted(job, archive, final, found)
+            return _adopted(job, archive, Path(roots.destination, archive), found)
+    raise AssertionError("places ends with a free name or an error")
+
+
+def places(roots: Roots, job: Job) -> Iterator[tuple[str, Held | None]]:
+    """Where the source's archive may stand: names that hold a source of its path and size, and at
+    last the first that is free, with None.
+
+    Raises
+    ------
+    NameTaken
+        Where something else stands at a name or where a folder must go, or no name is left.
+    """
+    root = Path(roots.destination)
+    for archive in (job.archive, *job.further):
+        final = root / archive
+        _refuse_obstacles(final, root)
+        if not os.path.lexists(final):
+            yield archive, None
+            return
+        found = held(final)
+        if found.size == job.source.size and found.relpath in (None, job.source.relpath):
+            yield archive, found
     raise NameTaken(
-        f"{path}: {final.name} and those before hold other versions of it, no name is left for a"
-        " further one; move old versions away, or shorten the source's name"
+        f"{Path(roots.source, job.source.relpath)}: {job.archive} and those after it hold other"
+        " versions of it, no name is left for a further one; move old versions away, or shorten the"
+        " source's name"
     )
+
+
+def stands(roots: Roots, archive: str, nbytes: int) -> bool:
+    """True where an archive of this size is at its name, by one look and without opening it.
+
+    Of a folder only its manifest is looked for. Other content of the same size is for ``verify``.
+    """
+    path = Path(roots.destination, archive)
+    try:
+        found = path.stat()
+        if stat.S_ISDIR(found.st_mode):
+            return (path / manifest.KEY).exists()
+    except OSError:  # whatever it is, it will be met again, and told, where the archive is made
+        return False
+    return found.st_size == nbytes
 
 
 def _made(
     roots: Roots, job: Job, path: Path, archive: str, temporary: str, report: Report
 ) -> Outcome:
     root, final, partial = (Path(roots.destination, name) for name in ("", archive, temporary))
-    _refuse_inside_archive(final, root)
     _make_folders(final.parent, root)
     try:
         packed = _proved(path, partial, job, report)
@@ -140,13 +176,15 @@ def _problem(archive: Path, threads: int, sha256: str) -> str | None:
     return proved[0].problem
 
 
-def _refuse_inside_archive(final: Path, root: Path) -> None:
-    """A source below a folder that is called like another source's archive has no place."""
+def _refuse_obstacles(final: Path, root: Path) -> None:
+    """An archive has no place below a file, or below a folder that is another source's archive."""
     for folder in final.parents:
         if folder == root:
             return
         if (folder / manifest.KEY).exists():
-            raise NameTaken(f"{final}: would lie inside the archive {folder}; {_TAKEN}")
+            raise NameTaken(f"{final}: would lie inside the archive {folder}; {_MOVE}")
+        if os.path.lexists(folder) and not folder.is_dir():
+            raise NameTaken(f"{folder}: no folder, and {final.name} must go into it; {_MOVE}")
 
 
 def _make_folders(folder: Path, root: Path) -> None:
@@ -256,11 +294,8 @@ def held(final: Path) -> Held:
             raise
         raise NameTaken(f"{final}: {_TAKEN} ({error.strerror})") from error
     except (ArchiveDamaged, ValueError) as error:
-        raise NameTaken(f"{final}: {_TAKEN} ({error})") from error
-
-
-def _is_of(found: Held, source: Source) -> bool:
-    return found.relpath in (None, source.relpath)
+        why = str(error).removeprefix(f"{final}: ")
+        raise NameTaken(f"{final}: {_TAKEN} ({why})") from error
 
 
 def _adopted(job: Job, archive: str, final: Path, found: Held) -> Outcome:
@@ -271,7 +306,7 @@ def _adopted(job: Job, archive: str, final: Path, found: Held) -> Outcome:
     """
     problem = _problem(final, job.recipe.threads, found.sha256)
     if problem is not None:
-        raise NameTaken(f"{final}: is damaged ({problem}); {_TAKEN}")
+        raise NameTaken(f"{final}: {_DAMAGED} ({problem})")
     return Outcome(
         source=job.source,
         state="archived",

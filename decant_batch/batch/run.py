@@ -7,17 +7,27 @@ memory -> record. Packing starts while the walk goes on (see ``flow``).
 from __future__ import annotations
 
 import itertools
+import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from decant_batch.batch import discover, memory, publish
 from decant_batch.batch.config import Config
-from decant_batch.batch.discover import Excluded
 from decant_batch.batch.engine import Engine
 from decant_batch.batch.flow import Flow, Watch
 from decant_batch.batch.ledger import Ledger
-from decant_batch.batch.model import Roots, Source, Summary, Tally, Trouble
+from decant_batch.batch.model import (
+    INTERRUPTED,
+    Excluded,
+    Roots,
+    Source,
+    Summary,
+    Tally,
+    Trouble,
+    Why,
+)
 from decant_batch.batch.plan import Terms
 from decant_batch.errors import Unusable, UsageError
 
@@ -37,11 +47,11 @@ def execute(config: Config, *, watch: Watch) -> Summary:
     Unusable
         Destination or ledger cannot be used.
     KeyboardInterrupt
-        After everything was put in order; what was finished is kept.
+        Before or after the work itself. An interrupt in its midst gives a summary that is stopped.
     """
     roots = roots_of(config)
     found = walk(config)  # a missing root is told before anything is made
-    _check_destination(config)
+    _make_destination(config)
     with Ledger.open(
         config.ledger,
         source=roots.source,
@@ -50,14 +60,15 @@ def execute(config: Config, *, watch: Watch) -> Summary:
     ) as ledger:
         _sweep(ledger, roots)
         try:
-            stopped, excluded = _engaged(config, roots, ledger, found, watch)
-        except KeyboardInterrupt:
-            ledger.finish("interrupted")
+            stopped, left_out = _engaged(config, roots, ledger, found, watch)
+        except KeyboardInterrupt:  # while workers start or end
+            ledger.finish(INTERRUPTED)
             publish.sweep(roots, ledger.leftovers())
             raise
         _sweep(ledger, roots)  # workers that died, archives that failed
         ledger.finish(stopped)
-        return replace(ledger.summary(), excluded=excluded)
+        publish.sweep(roots, ledger.leftovers())  # what was still open when the run was stopped
+        return replace(ledger.summary(), left_out=left_out)
 
 
 def _engaged(
@@ -66,8 +77,8 @@ def _engaged(
     ledger: Ledger,
     found: Iterator[Source | Trouble | Excluded],
     watch: Watch,
-) -> tuple[str | None, Tally]:
-    """Run with workers; why the run stopped early, and what rules left out."""
+) -> tuple[str | None, dict[Why, Tally]]:
+    """Run with workers; why the run stopped early, and what the walk left out."""
     with Engine(workers=config.cluster.workers, memory_bytes=config.cluster.memory) as engine:
         flow = Flow(
             config=config,
@@ -78,8 +89,11 @@ def _engaged(
             watch=watch,
             found=found,
         )
-        flow.go()
-    return flow.stopped, flow.excluded
+        try:
+            flow.go()
+        except KeyboardInterrupt:
+            flow.stopped = INTERRUPTED
+    return flow.stopped, flow.left_out
 
 
 def roots_of(config: Config) -> Roots:
@@ -125,16 +139,38 @@ def walk(config: Config) -> Iterator[Source | Trouble | Excluded]:
     return itertools.chain([first], found)
 
 
-def _check_destination(config: Config) -> None:
+def refuse_destination(config: Config) -> None:
+    """Refuse a destination that cannot be a folder or be written, as far as can be seen.
+
+    Raises
+    ------
+    UsageError
+        Where a file stands in its place or above it.
+    Unusable
+        Where it may not be written.
+    """
     folder = config.destination
+    stands = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
+    if not stands.is_dir():
+        raise UsageError(f"{stands}: is no folder; name one under `destination:`")
+    if not os.access(stands, os.W_OK | os.X_OK):
+        raise _unwritable(stands, "Permission denied")
+
+
+def _make_destination(config: Config) -> None:
+    refuse_destination(config)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
+        config.destination.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=config.destination).close()
     except OSError as error:
-        raise Unusable(
-            f"{folder}: the destination cannot be written ({error.strerror}); make it writable or"
-            " name another under `destination:`"
-        ) from error
+        raise _unwritable(config.destination, error.strerror or str(error)) from error
+
+
+def _unwritable(folder: Path, why: str) -> Unusable:
+    return Unusable(
+        f"{folder}: the destination cannot be written ({why}); make it writable or name another"
+        " under `destination:`"
+    )
 
 
 def _sweep(ledger: Ledger, roots: Roots) -> None:

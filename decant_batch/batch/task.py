@@ -12,7 +12,7 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,13 +22,11 @@ import tifffile
 
 from decant_batch.archive import layout as layouts
 from decant_batch.archive import pack, verify
-from decant_batch.archive.model import Refusal
+from decant_batch.archive.model import Refusal, Report
 from decant_batch.batch import memory
 from decant_batch.batch.model import FailureClass, Job, Outcome, Roots, Source, Survey, Trouble
 from decant_batch.batch.publish import check_still, make
 from decant_batch.errors import DecantError, SourceChanged
-
-Report = Callable[[int], None]
 
 _TIFF_SUFFIXES = (".tif", ".tiff", ".btf", ".tf2", ".tf8", ".lsm", ".stk", ".svs", ".ndpi", ".scn")
 # By name: not every system has them all.

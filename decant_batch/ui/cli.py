@@ -6,10 +6,11 @@ What is heavy (dask, tifffile, rich) is imported inside the command that needs i
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,15 +23,17 @@ from decant_batch.ui.quantities import printable
 from decant_batch.ui.terminal import complain, escape_unprintable, say
 
 if TYPE_CHECKING:
-    from decant_batch.batch.model import Job, Outcome, Summary
+    from decant_batch.batch.model import Summary
+    from decant_batch.batch.preview import Planned
 
 EXIT_CODES = """\
 \b
 Exit codes:
   0    all settled: every source is archived or reported, or is still being
        written and left for the next run; every archive asked for is intact
-  1    some sources failed; the report and `status` say which and what to do
-  2    the command line or the config is wrong; nothing was done
+  1    some sources failed, and the report and `status` say which and what to do;
+       or an original was not restored because something stands at its place
+  2    the command line or the config is wrong, or what it names is not there
   3    another run holds the ledger
   4    an archive is damaged
   5    the destination or the ledger cannot be used (full, read-only, too new)
@@ -38,6 +41,8 @@ Exit codes:
 """
 _DONE, _FAILED, _INTERRUPTED = 0, 1, 130
 _UNUSABLE = 5
+_INTERRUPTED_TEXT = "interrupted; what was finished is kept, run again to go on"
+_REPAIR = "take it from a backup, or move it away and pack its source again"
 # Of several archives' codes the one to return: damage outweighs everything.
 _FROM_BEST_TO_WORST = (0, 2, 1, 3, 5, 4)
 
@@ -50,7 +55,7 @@ def _epilog(*examples: str) -> str:
 def _line_of(error: DecantError | OSError) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or 'system'}: {error.strerror or error}"
-    return str(error)
+    return f"{error}; {_REPAIR}" if isinstance(error, ArchiveDamaged) else str(error)
 
 
 def _code_of(error: DecantError | OSError) -> int:
@@ -67,7 +72,7 @@ class _Guarded(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            complain("interrupted; what was finished is kept, run again to go on")
+            complain(_INTERRUPTED_TEXT)
             raise typer.Exit(_INTERRUPTED) from error
         except (DecantError, OSError) as error:
             # A config may have several faults; what others say is one line, whatever names hold.
@@ -145,30 +150,43 @@ def plan(
     from decant_batch.batch.preview import preview
     from decant_batch.ui import forecast
 
+    listed: list[dict[str, Any]] = []
     items = preview(load(config))
-    if files and not as_json:
-        items = _each_shown(items)
+    if files:
+        items = _each_listed(items, listed) if as_json else _each_shown(items)
     expected = forecast.forecast(items)
     if as_json:
-        _say_json(forecast.forecast_values(expected))
+        _say_json(forecast.forecast_values(expected) | ({"files": listed} if files else {}))
     else:
         say(forecast.forecast_text(expected))
     raise typer.Exit(_FAILED if expected.troubles else _DONE)
 
 
 @app.command(
-    short_help="Show where every source stands.", epilog=_epilog("status demo-share/decant.yaml")
+    short_help="Show where every source stands.",
+    epilog=_epilog("status demo-share/decant.yaml", "status demo-share/decant.yaml --files"),
 )
-def status(config: Config, *, as_json: Json = False) -> None:
+def status(
+    config: Config,
+    *,
+    files: Annotated[bool, typer.Option("--files", help="Also list every source.")] = False,
+    as_json: Json = False,
+) -> None:
     """Show where every source stands, from the ledger alone: nothing else is opened."""
     from decant_batch.batch.config import load
     from decant_batch.ui import status as standing
 
-    now = standing.status_of(load(config).ledger)
+    loaded = load(config)
+    now = standing.status_of(loaded)
     if as_json:
-        _say_json(standing.status_values(now))
+        entries = {"files": list(standing.listed(loaded))} if files else {}
+        _say_json(standing.status_values(now) | entries)
     else:
-        say(standing.status_text(now))
+        heard = not files or all(
+            say(standing.listed_line(each)) for each in standing.listed(loaded)
+        )
+        if heard:
+            say(standing.status_text(now))
     raise typer.Exit(_FAILED if now.trouble_count else _DONE)
 
 
@@ -190,7 +208,8 @@ def verify(archives: Archives, *, threads: Threads = 1, as_json: Json = False) -
         if text and not as_json:
             say(text)
         entry = {"originals": [asdict(each) for each in originals]}
-        return {**entry, "error": damage_text(archive, originals)}
+        damage = damage_text(archive, originals)
+        return {**entry, "error": damage and f"{damage}; {_REPAIR}"}
 
     raise typer.Exit(_for_each(archives, act, as_json=as_json))
 
@@ -218,6 +237,8 @@ def restore(
     Each goes to its recorded path under DIR. Nothing that is there is replaced without --force.
     """
     from decant_batch import archive as library
+
+    _refuse_two_at_one_place(archives, member or None)
 
     def act(archive: Path) -> dict[str, Any]:
         paths = library.restore(
@@ -306,11 +327,12 @@ def _run(path: Path, *, quiet: bool, show: Callable[[Summary], object]) -> Summa
     with progress.watching(sys.stderr, quiet=quiet) as watch:
         summary: Summary = execute(config, watch=watch)
     try:
-        written = report.write(summary, Path(summary.ledger).parent)
-        summary = replace(summary, report=str(written))
+        summary = report.write(summary)
     finally:
         # A report that cannot be written must not take the result with it.
         show(summary)
+    if run_code(summary) == _INTERRUPTED:
+        complain(_INTERRUPTED_TEXT)
     return summary
 
 
@@ -342,7 +364,11 @@ def _silent(_result: object) -> None:
 
 def run_code(summary: Summary) -> int:
     """The exit code of a run that came to its end, or stopped before it."""
-    # Only a destination that cannot be used stops a run before its end.
+    from decant_batch.batch.model import INTERRUPTED
+
+    if summary.stopped == INTERRUPTED:
+        return _INTERRUPTED
+    # Only a destination that cannot be used stops a run otherwise before its end.
     if summary.stopped or any(each.failure == "destination" for each in summary.troubles):
         return _UNUSABLE
     return _FAILED if summary.trouble_count else _DONE
@@ -372,12 +398,40 @@ def _for_each(
     return max(codes, key=_FROM_BEST_TO_WORST.index)
 
 
+def _refuse_two_at_one_place(archives: Iterable[Path], members: list[str] | None) -> None:
+    """Two versions of one source have one path: which is wanted is for the user to say."""
+    from decant_batch.archive import targets
+
+    first: dict[str, Path] = {}
+    for archive in archives:
+        relpaths: list[str] = []
+        # What cannot be read is told, with its code, when its turn comes.
+        with contextlib.suppress(DecantError, OSError):
+            relpaths = targets(archive, members)
+        for relpath in relpaths:
+            other = first.setdefault(relpath, archive)
+            if other != archive:
+                raise UsageError(
+                    f"{archive}: holds {relpath}, and so does {other}; nothing was restored;"
+                    " restore them one by one, into different folders"
+                )
+
+
 def _there(archive: Path) -> None:
     if not archive.exists():
         raise UsageError(f"{archive}: there is no such archive; check the name")
 
 
-def _each_shown(items: Iterable[Job | Outcome]) -> Iterator[Job | Outcome]:
+def _each_listed(items: Iterable[Planned], listed: list[dict[str, Any]]) -> Iterator[Planned]:
+    """``items``, each also put into ``listed``."""
+    from decant_batch.ui.forecast import planned_values
+
+    for item in items:
+        listed.append(planned_values(item))
+        yield item
+
+
+def _each_shown(items: Iterable[Planned]) -> Iterator[Planned]:
     """``items``, each with its line on stdout as it comes, until nobody reads any more."""
     from decant_batch.ui.forecast import planned_line
 

@@ -34,6 +34,7 @@ Phase = Literal["looking", "packing", "finished"]
 # Long enough that one large source does not make the rate jump, short enough to follow a mount
 # that slows down.
 _WINDOW_S = 60.0
+_LEAST_S = 3.0
 # A log that is read the next morning wants few lines.
 _LINE_EVERY_S = 10.0
 _NAMES_SHOWN = 3
@@ -41,6 +42,8 @@ _NAMES_SHOWN = 3
 
 class Pace:
     """Bytes per second over the last minute; fed with what a run has read so far.
+
+    Nothing is said of the first seconds, in which one large source would make any number.
 
     Parameters
     ----------
@@ -61,11 +64,11 @@ class Pace:
 
     @property
     def rate(self) -> float | None:
-        """Bytes per second, or None while nothing has moved."""
+        """Bytes per second, or None while nothing has moved or it is too early to tell."""
         if len(self._seen) < 2:
             return None
         (begin_s, before), (end_s, after) = self._seen[0], self._seen[-1]
-        if end_s <= begin_s or after <= before:
+        if end_s - begin_s < _LEAST_S or after <= before:
             return None
         return (after - before) / (end_s - begin_s)
 
@@ -134,7 +137,7 @@ def line(tick: Tick, rate: float | None, elapsed_s: float) -> str:
         share_text(tick),
         amount_text(tick),
         counts_text(tick),
-        rate_text(rate) if rate else "",
+        rate_text(rate) if rate and phase(tick) != "finished" else "",
         left_text(tick, rate),
     ]
     said = ", ".join(part for part in parts if part)
@@ -155,6 +158,8 @@ class Lines:
         """Say where the run is, if it is time to."""
         now_s = self._clock()
         self._pace.add(now_s, tick.done_nbytes + tick.underway_nbytes)
+        if not tick.found_count and not tick.walk_ended:
+            return  # nothing to say yet
         if self._said and self._said[0] == phase(tick) and now_s - self._said[1] < _LINE_EVERY_S:
             return
         self._said = (phase(tick), now_s)
@@ -204,7 +209,7 @@ class Bar:
         # An empty share is finished, not stuck at nothing.
         done = total if total and phase(tick) == "finished" else position(tick)
         bar = Table.grid(padding=(0, 2), expand=True)
-        bar.add_column()
+        bar.add_column(no_wrap=True)
         bar.add_column(ratio=1)
         for _ in range(4):
             bar.add_column(no_wrap=True)

@@ -46,13 +46,17 @@ def proof_of(archive: Path, sha256: str) -> Proof:
         return Proof(ledger=str(path), problem=f"{path} does not know it")
     if row.sha256 != sha256:
         return Proof(ledger=str(path), problem=f"{path} knows other content under this name")
+    found = place.stat()
+    if found.st_mtime_ns > row.verified_ns or (place.is_file() and found.st_size != row.nbytes):
+        when = date_text(row.verified_ns)
+        return Proof(ledger=str(path), problem=f"it was written to since it was verified at {when}")
     return Proof(ledger=str(path), at_ns=row.verified_ns, by=row.verified_by)
 
 
 def proof_text(proof: Proof) -> str:
     """``proof`` in one line, with what to do where there is none."""
     if proof.ledger is None:
-        return f"unknown: no ledger stands beside it; {_NOW}"
+        return f"unknown: no ledger stands above it (a config may keep it elsewhere); {_NOW}"
     if proof.problem is not None or proof.at_ns is None:
         return f"unknown: {printable(proof.problem or proof.ledger)}; {_NOW}"
     return (

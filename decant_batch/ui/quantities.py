@@ -66,6 +66,8 @@ def saved_text(source_nbytes: int, archive_nbytes: int) -> str:
     """How much smaller (``41 %``) or larger (``-3 %``) the archives are than their sources."""
     if source_nbytes <= 0:
         return "-"
+    if archive_nbytes > 2 * source_nbytes:  # tiny files: a percentage would only look alarming
+        return "none"
     return f"{(1 - archive_nbytes / source_nbytes) * 100:.0f} %".replace("-0 %", "0 %")
 
 

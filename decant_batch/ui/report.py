@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,6 +22,7 @@ from decant_batch.batch.model import (
     Summary,
     Tally,
     Trouble,
+    Why,
 )
 from decant_batch.errors import Unusable
 from decant_batch.ui.quantities import (
@@ -41,6 +42,16 @@ NEXT_STEP: dict[FailureClass, str] = {
     "poison": "their worker died more than once: raise cluster.memory, or exclude them",
     "permanent": "trying again does not help until the cause below is removed; then run again",
     "destination": "free space in the destination, or make it writable; then run again",
+}
+# Names for what is left out; our own folders are nobody's data.
+_LEFT_OUT: dict[Why, str] = {
+    "hidden": "hidden",
+    "litter": "litter of systems",
+    "excluded": "excluded",
+    "not-included": "not included",
+    "symlink": "symlinks",
+    "special": "pipes, sockets and devices",
+    "loop": "folders inside themselves",
 }
 # So many failures of one class are named; the report has the rest.
 _NAMED = 5
@@ -69,15 +80,6 @@ def total(tallies: Iterable[Tally]) -> Tally:
     )
 
 
-def add(tally: Tally, source_nbytes: int, archive_nbytes: int = 0) -> Tally:
-    """``tally`` with one more source in it."""
-    return Tally(
-        count=tally.count + 1,
-        source_nbytes=tally.source_nbytes + source_nbytes,
-        archive_nbytes=tally.archive_nbytes + archive_nbytes,
-    )
-
-
 def balance_text(states: Mapping[State, Tally], waiting: Tally | None = None) -> str:
     """Every source found, in exactly one state; the lines sum to the total.
 
@@ -88,7 +90,15 @@ def balance_text(states: Mapping[State, Tally], waiting: Tally | None = None) ->
     if left.count:
         rows.append(tally_row("waiting", left))
     whole = tally_row("total", total((*states.values(), left)))
-    return table(("state", "sources", "bytes", "", "archives"), [*rows, whole])
+    balance = table(("state", "sources", "bytes", "", "archives"), [*rows, whole])
+    return "\n".join(filter(None, (balance, changing_text(states))))
+
+
+def changing_text(states: Mapping[State, Tally]) -> str:
+    """What «changing» means, where there are any."""
+    if not states.get("changing", Tally()).count:
+        return ""
+    return "changing: younger than `settle`, or they moved while they were read; left for next run"
 
 
 def modes_text(modes: Mapping[Mode, Tally], reasons: Mapping[str, int]) -> str:
@@ -133,6 +143,17 @@ def troubles_text(troubles: Sequence[Trouble], count: int) -> str:
     return "\n".join(lines)
 
 
+def left_out_text(left_out: Mapping[Why, Tally]) -> str:
+    """What the walk passed over, by the reason; a folder counts once, whatever is in it."""
+    parts = [
+        f"{words} {left_out[why].count:,}"
+        + (f" ({bytes_text(left_out[why].source_nbytes)})" if left_out[why].source_nbytes else "")
+        for why, words in _LEFT_OUT.items()
+        if why in left_out
+    ]
+    return f"left out: {', '.join(parts)}" if parts else ""
+
+
 def summary_text(summary: Summary) -> str:
     """What a run did, as its last words."""
     seconds = duration_text(summary.seconds)
@@ -143,7 +164,8 @@ def summary_text(summary: Summary) -> str:
         title,
         balance_text(summary.states, summary.waiting),
         _settled_text(summary.settled),
-        _excluded_text(summary.excluded),
+        _adopted_text(summary.adopted),
+        left_out_text(summary.left_out),
         modes_text(summary.modes, summary.reasons),
         troubles_text(summary.troubles, summary.trouble_count),
         lines_of(
@@ -167,17 +189,19 @@ def json_text(values: object, *, indent: int | None = None) -> str:
     return json.dumps(values, ensure_ascii=True, indent=indent)
 
 
-def write(summary: Summary, folder: Path) -> Path:
-    """The path of the run's report, written under ``folder`` in one step.
+def write(summary: Summary) -> Summary:
+    """``summary`` with the path of its report, written beside the ledger in one step.
 
     Raises
     ------
     Unusable
         The report cannot be written.
     """
-    path = folder / f"report-{summary.run}.json"
-    unfinished = folder / f".report-{summary.run}.json.{os.getpid()}.tmp"
-    text = json_text(summary_values(summary), indent=2) + "\n"
+    ledger = Path(summary.ledger)
+    path = ledger.with_name(f"{ledger.stem}-report-{summary.run}.json")
+    unfinished = ledger.with_name(f".{path.name}.{os.getpid()}.tmp")
+    reported = replace(summary, report=str(path))
+    text = json_text(summary_values(reported), indent=2) + "\n"
     try:
         unfinished.write_text(text, encoding="ascii")
         unfinished.replace(path)
@@ -188,7 +212,7 @@ def write(summary: Summary, folder: Path) -> Path:
             f"{path}: the report cannot be written ({error.strerror}); the archives and the "
             "ledger are complete, make room or permit writing and run again"
         ) from error
-    return path
+    return reported
 
 
 def blocks(*texts: str) -> str:
@@ -211,15 +235,14 @@ def tally_row(name: str, tally: Tally) -> tuple[str, ...]:
 
 
 def _settled_text(settled: Tally) -> str:
-    if not settled.count:
-        return ""
-    size = bytes_text(settled.source_nbytes)
-    return f"{count_text(settled.count, 'source')} of these ({size}) had been settled before"
+    return _of_these(settled, "settled by earlier runs, and not opened")
 
 
-def _excluded_text(excluded: Tally) -> str:
-    if not excluded.count:
+def _adopted_text(adopted: Tally) -> str:
+    return _of_these(adopted, "in archives that stood already, which were proved and kept")
+
+
+def _of_these(tally: Tally, what: str) -> str:
+    if not tally.count:
         return ""
-    size = bytes_text(excluded.source_nbytes)
-    what = "file or folder" if excluded.count == 1 else "files and folders"
-    return f"{excluded.count:,} {what} ({size} of files) left out by rules of the config"
+    return f"of these, {tally.count:,} ({bytes_text(tally.source_nbytes)}) {what}"

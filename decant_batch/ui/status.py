@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any
 
+from decant_batch.batch.config import Config
 from decant_batch.batch.ledger import Holder, Ledger, PastRun, Standing
 from decant_batch.batch.model import Tally, Trouble
 from decant_batch.ui.quantities import bytes_text, count_text, date_text, duration_text, printable
@@ -48,17 +48,19 @@ class Status:
     goes_on: bool
 
 
-def status_of(path: Path) -> Status:
-    """What the ledger at ``path`` holds now.
+def status_of(config: Config) -> Status:
+    """What the ledger of a config holds now.
 
     Raises
     ------
     UsageError
-        There is no ledger yet.
+        There is no ledger yet, or it belongs to another config.
     Unusable
         It cannot be read.
     """
+    path = config.ledger
     with Ledger.read(path) as ledger:
+        ledger.refuse_other(str(config.source), str(config.destination))
         source, destination = ledger.binding()
         holder = ledger.holder()
         unreadable = tuple(ledger.troubles())
@@ -75,6 +77,30 @@ def status_of(path: Path) -> Status:
             holder=holder,
             goes_on=holder is not None and holder.lives(time.time_ns()),
         )
+
+
+def listed(config: Config) -> Iterator[dict[str, Any]]:
+    """Every source that the ledger knows and where it stands: ``vanished`` where no longer found.
+
+    ``why`` is the reason, or what someone can do about it.
+    """
+    with Ledger.read(config.ledger) as ledger:
+        walked = ledger.last_walked()
+        for row in ledger.sources():
+            yield {
+                "relpath": row.relpath,
+                "size": row.size,
+                "state": row.state if row.seen_run >= walked else "vanished",
+                "archive": row.archive,
+                "why": row.message or row.reason or "",
+            }
+
+
+def listed_line(entry: Mapping[str, Any]) -> str:
+    """One entry of ``listed`` in one line."""
+    why = f"  ({printable(entry['why'])})" if entry["why"] else ""
+    size = bytes_text(entry["size"])
+    return f"{entry['state']:<9} {size:>10}  {printable(entry['relpath'])}{why}"
 
 
 def status_text(status: Status) -> str:
@@ -129,8 +155,8 @@ def _vanished_text(vanished: Tally) -> str:
         return ""
     size = bytes_text(vanished.source_nbytes)
     return (
-        f"{count_text(vanished.count, 'source')} ({size}) of earlier runs were not found by the"
-        " last whole walk; their archives are kept"
+        f"vanished: {count_text(vanished.count, 'source')} ({size}) that earlier runs met, and the"
+        " last whole walk did not; their archives are kept"
     )
 
 

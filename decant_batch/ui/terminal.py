@@ -18,7 +18,7 @@ _STYLES = (
     (r"(?m)^(changing|waiting) +[1-9].*$", "yellow"),
     (r"(?m)^failed +[1-9].*$", "red"),
     (r"(?m)^  (transient|poison|permanent|destination): ", "red"),
-    (r"(?m)^(ledger|report|source|destination) +/", "bold"),
+    (r"(?m)^(ledger|report|source|destination)(?= +/)", "bold"),
 )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from hypothesis import given
-from hypothesis import strategies as st
 
 from decant_batch.archive import husk
 from decant_batch.archive.husk import GAP
@@ -47,9 +46,3 @@ def test_neighbours_are_joined(layout: Layout) -> None:
     for a, b in zip(range(len(walk.page)), range(1, len(walk.page)), strict=False):
         follows = walk.position[b] == walk.position[a] + walk.nbytes[a]
         assert walk.page[a] != walk.page[b] or (walk.page[a] != GAP and not follows)
-
-
-@given(st.integers(1, 1000))
-def test_a_source_without_pixels_is_one_gap(size: int) -> None:
-    walk = husk.whole(size)
-    assert (walk.page.tolist(), walk.nbytes.tolist()) == ([GAP], [size])

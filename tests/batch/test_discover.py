@@ -17,9 +17,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from decant_batch.batch.discover import Excluded, folders, walk, walking
+from decant_batch.batch.discover import folders, walk, walking
 from decant_batch.batch.discover.globs import glob_regex, matches, reach_regex
-from decant_batch.batch.model import Source, Trouble
+from decant_batch.batch.model import Excluded, Source, Trouble
 from decant_batch.errors import UsageError
 
 NAMES = st.text("ab.-[]!*?^\\é/\n", min_size=1, max_size=6)

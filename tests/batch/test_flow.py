@@ -17,15 +17,15 @@ from typing import Any, cast
 
 import pytest
 
-from decant_batch.archive.model import Recipe
+from decant_batch.archive.model import Recipe, Report, silent
 from decant_batch.batch import flow as flows
-from decant_batch.batch import task
+from decant_batch.batch import publish, task
 from decant_batch.batch.config import Config
-from decant_batch.batch.discover import Excluded
 from decant_batch.batch.engine import Done, Engine
 from decant_batch.batch.flow import Flow
 from decant_batch.batch.ledger import Ledger
 from decant_batch.batch.model import (
+    Excluded,
     FailureClass,
     Job,
     Outcome,
@@ -33,6 +33,7 @@ from decant_batch.batch.model import (
     Source,
     Summary,
     Survey,
+    Tally,
     Tick,
     Trouble,
 )
@@ -42,8 +43,6 @@ MIB = 1 << 20
 BIG = 100 * MIB  # more than a batch takes
 PER_WORKER = 2
 ALLOWED, RESERVED = 1 << 30, 100 * MIB
-
-Report = Callable[[int], None]
 
 
 class Death(BaseException):
@@ -121,7 +120,7 @@ class FakeEngine:
         piece = max(self._open, key=lambda each: each.urgency)
         self._open.remove(piece)
         try:
-            return Done(token=piece.token, result=piece.function(*piece.args, _ignore))
+            return Done(token=piece.token, result=piece.function(*piece.args, silent))
         except Death as death:
             self._lose(piece, death)
             return self._ended.popleft()
@@ -132,10 +131,6 @@ class FakeEngine:
         lost = [piece, *(each for each in self._open if each.worker == piece.worker)]
         self._open = [each for each in self._open if each.worker != piece.worker]
         self._ended += [Done(token=each.token, error=death, lost=True) for each in lost]
-
-
-def _ignore(_nbytes: int) -> None:
-    return
 
 
 @dataclass(kw_only=True)
@@ -157,6 +152,10 @@ class World:
     performed: list[tuple[str, ...]] = field(default_factory=list)
     finished: set[str] = field(default_factory=set)
     temporaries: list[str] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)
+
+    def stands(self, _roots: Roots, archive: str, _nbytes: int) -> bool:
+        return archive not in self.gone
 
     def survey(self, _roots: Roots, sources: tuple[Source, ...], _report: Report) -> list[Survey]:
         relpaths = {source.relpath for source in sources}
@@ -222,6 +221,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(task, "survey", made.survey)
     monkeypatch.setattr(task, "perform", made.perform)
+    monkeypatch.setattr(publish, "stands", made.stands)
     monkeypatch.setattr(flows, "_BACK_OFF_S", (0.0, 0.0))
     return made
 
@@ -271,7 +271,7 @@ class Share:
         with self.flow(found, engine, ledger, **config) as flow:
             flow.go()
             flow.ledger.finish(flow.stopped)
-            return replace(flow.ledger.summary(), excluded=flow.excluded)
+            return replace(flow.ledger.summary(), left_out=flow.left_out)
 
     def failures(self, ledger: str = "ledger") -> dict[str, tuple[str, str]]:
         """Class and message of each source that stands failed."""
@@ -793,6 +793,16 @@ def test_a_changed_source_goes_to_a_further_version(share: Share, world: World) 
     assert names == [("00002.tif.zarr.zip", "00002.tif.v2.zarr.zip")]
 
 
+def test_an_archive_that_is_gone_is_made_again(share: Share, world: World) -> None:
+    share.run(sources(3), FakeEngine())
+    world.gone = {"00001.tif.zarr.zip"}
+    engine = FakeEngine()
+    summary = share.run(sources(3), engine)
+    jobs = [job for piece in engine.pieces if not piece.is_survey for job in piece.args[1]]
+    assert [job.archive for job in jobs] == ["00001.tif.zarr.zip"]
+    assert (counts(summary), summary.settled.count) == ({"archived": 3}, 2)
+
+
 def test_a_young_source_is_left_alone(
     share: Share, engine: FakeEngine, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -822,7 +832,10 @@ def test_troubles_and_what_rules_left_out_are_accounted_for(
     assert world.finished
     assert counts(summary) == {"archived": 2}
     assert (summary.trouble_count, summary.troubles) == (1, (trouble,))
-    assert (summary.excluded.count, summary.excluded.source_nbytes) == (2, 12)
+    assert summary.left_out == {
+        "hidden": Tally(count=1, source_nbytes=7),
+        "litter": Tally(count=1, source_nbytes=5),
+    }
     last = share.ticks[-1]
     assert (last.found_count, last.failed_count, last.walk_ended) == (2, 1, True)
 

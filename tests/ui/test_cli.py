@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -259,8 +260,8 @@ def test_run_json_is_one_object_and_nothing_else(
     values = json.loads(result.stdout)
     assert values["states"]["archived"]["count"] == 3
     assert values["ledger"] == str(tmp_path / "ledger.sqlite")
-    assert values["report"] == str(tmp_path / "report-7.json")
-    assert json.loads((tmp_path / "report-7.json").read_text())["run"] == 7
+    assert values["report"] == str(tmp_path / "ledger-report-7.json")
+    assert json.loads((tmp_path / "ledger-report-7.json").read_text())["run"] == 7
 
 
 def test_run_prints_its_summary_to_stdout_and_progress_to_stderr(
@@ -364,6 +365,27 @@ def test_restore_replaces_only_with_force(
     assert back.read_text() == "thesis"
     assert invoke("restore", archive, "-o", tmp_path / "out", "--force").exit_code == 0
     assert back.read_bytes() == source.read_bytes()
+
+
+def test_two_archives_of_one_path_are_refused_before_anything_is_written(
+    invoke: Invoke, packed: tuple[Path, Path], tmp_path: Path
+) -> None:
+    _source, archive = packed
+    further = shutil.copy(archive, archive.with_name("copy.zarr.zip"))
+    result = invoke("restore", archive, further, "-o", tmp_path / "out", "--force")
+    assert result.exit_code == 2
+    assert f"{further}: holds " in result.stderr
+    assert str(archive) in result.stderr
+    assert not (tmp_path / "out").exists()
+    assert invoke("restore", archive, archive, "-o", tmp_path / "out", "--force").exit_code == 0
+
+
+def test_restoring_into_a_file_is_a_usage_error(
+    invoke: Invoke, packed: tuple[Path, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "out").touch()
+    result = invoke("restore", packed[1], "-o", tmp_path / "out")
+    assert (result.exit_code, "is no folder" in result.stderr) == (2, True)
 
 
 def test_restore_json(invoke: Invoke, packed: tuple[Path, Path], tmp_path: Path) -> None:

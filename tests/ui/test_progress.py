@@ -54,6 +54,8 @@ def test_pace_is_unknown_until_something_moved() -> None:
     pace.add(1.0, 0)
     assert pace.rate is None
     pace.add(2.0, 100)
+    assert pace.rate is None  # too early to tell
+    pace.add(4.0, 200)
     assert pace.rate == 50.0
 
 
@@ -71,7 +73,7 @@ def test_pace_survives_a_clock_that_stands_and_bytes_that_go_back() -> None:
     pace.add(5.0, 100)
     pace.add(5.0, 200)
     assert pace.rate is None
-    pace.add(6.0, 50)
+    pace.add(9.0, 50)
     assert pace.rate is None
 
 

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from decant_batch.batch.model import FailureClass, Summary, Tally, Trouble
+from decant_batch.batch.model import FailureClass, Summary, Tally, Trouble, Why
 from decant_batch.errors import Unusable
 from decant_batch.ui import report
 
@@ -45,7 +45,7 @@ changing        0              0        0 B         -
 failed          2  1,073,741,824    1.0 GiB         -
 total       1,205  9,019,431,321    8.4 GiB   3.9 GiB
 
-1,100 sources of these (6.5 GiB) had been settled before
+of these, 1,100 (6.5 GiB) settled by earlier runs, and not opened
 
 mode        sources          bytes            archives  saved
 byte-exact    1,190  7,900,000,000   7.4 GiB   3.9 GiB   47 %
@@ -121,24 +121,36 @@ def test_json_has_every_state_and_no_byte_that_is_not_ascii() -> None:
 
 
 def test_the_report_is_written_in_one_step(tmp_path: Path) -> None:
-    path = report.write(SUMMARY, tmp_path)
-    assert path == tmp_path / "report-3.json"
+    summary = replace(SUMMARY, ledger=str(tmp_path / "microscope3.sqlite"))
+    written = report.write(summary)
+    path = tmp_path / "microscope3-report-3.json"
+    assert written == replace(summary, report=str(path))
     assert json.loads(path.read_text()) == json.loads(
-        report.json_text(report.summary_values(SUMMARY))
+        report.json_text(report.summary_values(written))
     )
-    assert os.listdir(tmp_path) == ["report-3.json"]
+    assert os.listdir(tmp_path) == [path.name]
 
 
 def test_a_report_that_cannot_be_written_names_itself(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match=r"report-3\.json: the report cannot be written"):
-        report.write(SUMMARY, tmp_path / "gone")
+    with pytest.raises(Unusable, match=r"ledger-report-3\.json: the report cannot be written"):
+        report.write(replace(SUMMARY, ledger=str(tmp_path / "gone" / "ledger.sqlite")))
 
 
 def test_a_report_that_cannot_be_renamed_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "report-3.json").mkdir()
+    (tmp_path / "ledger-report-3.json").mkdir()
     with pytest.raises(Unusable):
-        report.write(SUMMARY, tmp_path)
-    assert os.listdir(tmp_path) == ["report-3.json"]
+        report.write(replace(SUMMARY, ledger=str(tmp_path / "ledger.sqlite")))
+    assert os.listdir(tmp_path) == ["ledger-report-3.json"]
+
+
+def test_what_was_left_out_is_told_by_its_reason() -> None:
+    left_out: dict[Why, Tally] = {
+        "symlink": Tally(count=3),
+        "hidden": Tally(count=1, source_nbytes=4_000_000),
+        "own-folder": Tally(count=1),
+    }
+    text = report.summary_text(replace(SUMMARY, left_out=left_out))
+    assert "\nleft out: hidden 1 (3.8 MiB), symlinks 3\n" in text
 
 
 def _words(text: str) -> list[list[str]]:

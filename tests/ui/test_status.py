@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from decant_batch.archive.model import Recipe
+from decant_batch.batch.config import Config
 from decant_batch.batch.ledger import Ledger
 from decant_batch.batch.model import Job, Outcome, Source, Trouble
 from decant_batch.errors import UsageError
@@ -48,12 +50,21 @@ GOOD, BAD, LATER = _source("plate/a.tif", 1000), _source("b\udcff.tif", 500), _s
 
 
 @pytest.fixture
-def begin(tmp_path: Path) -> Callable[[], Ledger]:
+def config(tmp_path: Path) -> Config:
+    return Config.model_validate({"source": "/mnt/s", "destination": str(tmp_path / "dst")})
+
+
+@pytest.fixture
+def begin(config: Config) -> Callable[[], Ledger]:
     """Begins a run on the ledger of an otherwise empty destination."""
 
     def call() -> Ledger:
-        path = tmp_path / "dst" / proof.LEDGER
-        return Ledger.open(path, source="/mnt/s", destination=str(tmp_path / "dst"), config="{}")
+        return Ledger.open(
+            config.ledger,
+            source=str(config.source),
+            destination=str(config.destination),
+            config="{}",
+        )
 
     return call
 
@@ -74,8 +85,8 @@ def path(begin: Callable[[], Ledger]) -> Path:
         return ledger.path
 
 
-def test_a_status_says_where_every_source_stands(path: Path) -> None:
-    text = status.status_text(status.status_of(path))
+def test_a_status_says_where_every_source_stands(path: Path, config: Config) -> None:
+    text = status.status_text(status.status_of(config))
     rows = [line.split() for line in text.splitlines()]
     assert ["archived", "1", "1,000", "1000", "B", "500", "B"] in rows
     assert ["waiting", "1", "250", "250", "B", "-"] in rows
@@ -88,8 +99,8 @@ def test_a_status_says_where_every_source_stands(path: Path) -> None:
     assert all(line.isprintable() for line in text.splitlines())
 
 
-def test_a_status_as_json(path: Path) -> None:
-    text = report.json_text(status.status_values(status.status_of(path)))
+def test_a_status_as_json(path: Path, config: Config) -> None:
+    text = report.json_text(status.status_values(status.status_of(config)))
     assert text.isascii()
     values = json.loads(text)
     assert values["found"] == {"count": 3, "source_nbytes": 1750, "archive_nbytes": 500}
@@ -101,31 +112,39 @@ def test_a_status_as_json(path: Path) -> None:
     assert values["goes_on"] is False
 
 
-def test_a_run_that_goes_on_is_said_to(path: Path, begin: Callable[[], Ledger]) -> None:
+def test_a_run_that_goes_on_is_said_to(
+    path: Path, config: Config, begin: Callable[[], Ledger]
+) -> None:
     with begin() as ledger:
-        now = status.status_of(path)
+        now = status.status_of(config)
         assert now.goes_on
         text = status.status_text(now)
         assert f"run {ledger.run} is at work on " in text
         assert text.splitlines()[-2].endswith("at work")
-    assert not status.status_of(path).goes_on
+    assert not status.status_of(config).goes_on
 
 
 def test_what_is_no_longer_on_the_share_is_told_apart(
-    path: Path, begin: Callable[[], Ledger]
+    path: Path, config: Config, begin: Callable[[], Ledger]
 ) -> None:
     with begin() as ledger:
         ledger.unsettled([GOOD], "verbatim")
         ledger.walked()
-    now = status.status_of(path)
+    now = status.status_of(config)
     assert now.vanished.count == 2
-    assert "2 sources (750 B) of earlier runs were not found" in status.status_text(now)
+    assert "vanished: 2 sources (750 B) that earlier runs met" in status.status_text(now)
     assert now.states.keys() == {"archived"}
 
 
-def test_no_ledger_yet(tmp_path: Path) -> None:
+def test_no_ledger_yet(config: Config) -> None:
     with pytest.raises(UsageError, match="there is no ledger here yet"):
-        status.status_of(tmp_path / "ledger.sqlite")
+        status.status_of(config)
+
+
+def test_another_config_s_ledger_is_not_shown(path: Path, config: Config) -> None:
+    other = config.model_copy(update={"source": Path("/mnt/other")})
+    with pytest.raises(UsageError, match="belongs to /mnt/s -> "):
+        status.status_of(other)
 
 
 # --- proof ------------------------------------------------------------------------------------
@@ -136,7 +155,8 @@ def archive(path: Path) -> Path:
     """Where the archive of the source that was archived stands."""
     place = path.parents[1] / "plate" / "a.tif.zarr.zip"
     place.parent.mkdir()
-    place.touch()
+    place.write_bytes(bytes(GOOD.size // 2))
+    os.utime(place, ns=(MTIME_NS, MTIME_NS))
     return place
 
 
@@ -164,6 +184,14 @@ def test_an_archive_that_was_exchanged_is_not_vouched_for(archive: Path) -> None
     assert "knows other content under this name; `decant-batch verify`" in proof.proof_text(found)
 
 
+def test_an_archive_that_was_written_to_is_not_vouched_for(archive: Path) -> None:
+    os.utime(archive)
+    assert "written to since it was verified" in proof.proof_text(proof.proof_of(archive, SHA256))
+    archive.write_bytes(b"short")
+    os.utime(archive, ns=(MTIME_NS, MTIME_NS))
+    assert "written to since it was verified" in proof.proof_text(proof.proof_of(archive, SHA256))
+
+
 def test_an_archive_that_the_ledger_never_saw(archive: Path) -> None:
     found = proof.proof_of(archive.with_name("other.zarr.zip"), SHA256)
     assert "does not know it; `decant-batch verify` proves it now" in proof.proof_text(found)
@@ -178,4 +206,7 @@ def test_a_ledger_that_cannot_be_asked_is_no_reason_to_fail(path: Path, archive:
 
 def test_no_ledger_beside_it(tmp_path: Path) -> None:
     text = proof.proof_text(proof.proof_of(tmp_path / "a.zarr.zip", SHA256))
-    assert text == ("unknown: no ledger stands beside it; `decant-batch verify` proves it now")
+    assert text == (
+        "unknown: no ledger stands above it (a config may keep it elsewhere);"
+        " `decant-batch verify` proves it now"
+    )

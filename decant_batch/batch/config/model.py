@@ -30,7 +30,7 @@ from decant_batch.batch.config.quantities import duration, size
 # Of the memory the process may use, what goes to workers; the rest is the driver's and the
 # system's.
 _WORKERS_SHARE = 0.8
-# An idle worker alone takes about 150 MB: better few that can hold large pages than many starved.
+# An idle worker alone takes 65 to 80 MiB: better few that can hold large pages than many starved.
 _WORTH_A_WORKER = 1 << 30
 _LEAST_WORKER = 256 << 20
 _AUTO = 0  # stands for "auto" until the cores and the memory have been looked up

@@ -9,7 +9,7 @@ Modules::
     folders   opening and listing folders, however deep
 """
 
-from decant_batch.batch.discover.rules import LITTER, Excluded, Why
+from decant_batch.batch.discover.rules import LITTER
 from decant_batch.batch.discover.walking import walk
 
-__all__ = ["LITTER", "Excluded", "Why", "walk"]
+__all__ = ["LITTER", "walk"]

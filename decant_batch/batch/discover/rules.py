@@ -5,20 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from decant_batch.batch.discover.globs import glob_regex, matches, reach_regex
+from decant_batch.batch.model import Why
 
-Why = Literal[
-    "hidden",  # its name begins with "."
-    "litter",  # see LITTER
-    "excluded",  # `exclude` matches it
-    "not-included",  # no pattern of `include` matches it, or anything that could be in it
-    "symlink",  # never followed; what it points to is a source where it lies itself
-    "special",  # a socket, pipe or device
-    "own-folder",  # the destination, or the ledger's folder
-    "loop",  # a folder that holds itself, by a bind mount
-]
 # What systems and servers leave behind, whatever the case: no one's data. The folders among them
 # may hold a copy of the whole share (.snapshot, ~snapshot) or what was thrown away.
 LITTER = (
@@ -29,19 +19,6 @@ LITTER = (
     *(".Trash-*/", ".directory", ".nfs*", "lost+found/"),
     *("@eaDir/", "#recycle/", "#snapshot/", ".snapshot/", "~snapshot/", ".zfs/"),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Excluded:
-    """A file left out by a rule, or a folder that was not entered and is counted once.
-
-    ``size`` is 0 for folders, symlinks and special files.
-    """
-
-    relpath: str
-    size: int
-    why: Why
-    is_folder: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

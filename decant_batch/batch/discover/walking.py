@@ -11,14 +11,12 @@ from pathlib import Path
 
 from decant_batch.batch.discover.folders import Identity, identity, names, open_below, open_root
 from decant_batch.batch.discover.rules import (
-    Excluded,
     Rules,
-    Why,
     is_included,
     left_out,
     make_rules,
 )
-from decant_batch.batch.model import Source, Trouble
+from decant_batch.batch.model import Excluded, Source, Trouble, Why
 from decant_batch.errors import UsageError
 
 # The storage, not the file: trying again may help.

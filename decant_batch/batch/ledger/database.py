@@ -93,6 +93,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
     Nothing of a file that is there is changed yet: it may be another program's.
     """
+    _refuse_folder(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -118,6 +119,7 @@ def connect_reading(path: Path) -> sqlite3.Connection:
     A writer that died in the middle of a transaction left a journal, which has to be rolled back
     before anything can be read: the one case in which reading opens the file for writing.
     """
+    _refuse_folder(path)
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -138,6 +140,11 @@ def connect_reading(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _refuse_folder(path: Path) -> None:
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder; name a file under `ledger:` in the config")
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

@@ -16,6 +16,10 @@ SETTLED = """
     FROM source LEFT JOIN archive ON archive.id = source.archive
     WHERE source.seen_run >= ? AND source.state IN ('archived', 'reported')
     AND source.run < source.seen_run"""
+ADOPTED = """
+    SELECT 'adopted', COUNT(*), COALESCE(SUM(source.size), 0), COALESCE(SUM(archive.nbytes), 0)
+    FROM source JOIN archive ON archive.id = source.archive
+    WHERE source.run = ? AND archive.run = source.run AND archive.adopted"""
 VANISHED = """
     SELECT 'vanished', COUNT(*), COALESCE(SUM(source.size), 0), COALESCE(SUM(archive.nbytes), 0)
     FROM source LEFT JOIN archive ON archive.id = source.archive
@@ -45,22 +49,30 @@ TROUBLE_COUNT = """
     SELECT (SELECT COUNT(*) FROM trouble WHERE run >= ?)
     + (SELECT COUNT(*) FROM source WHERE state = 'failed' AND seen_run >= ?)"""
 
-STANDING = "SELECT size, mtime_ns, state FROM source WHERE relpath = ?"
+STANDING = """
+    SELECT source.size, source.mtime_ns, source.state, archive.path, archive.nbytes
+    FROM source LEFT JOIN archive ON archive.id = source.archive WHERE source.relpath = ?"""
 SOURCE = """
     SELECT source.relpath, source.size, source.mtime_ns, source.state, archive.path,
         source.reason, source.detail, source.failure, source.message, source.run, source.seen_run
     FROM source LEFT JOIN archive ON archive.id = source.archive WHERE source.relpath = ?"""
+SOURCES = """
+    SELECT source.id, source.relpath, source.size, source.mtime_ns, source.state, archive.path,
+        source.reason, source.detail, source.failure, source.message, source.run, source.seen_run
+    FROM source LEFT JOIN archive ON archive.id = source.archive
+    WHERE source.id > :after ORDER BY source.id LIMIT :limit"""
 ARCHIVE = """
     SELECT archive.path, source.relpath, archive.version, archive.size, archive.mtime_ns,
         archive.sha256, archive.mode, archive.reason, archive.detail, archive.nbytes,
         archive.adopted, archive.verified_ns, archive.verified_by
     FROM archive JOIN source ON source.id = archive.source WHERE archive.path = ?"""
-# The same size and time go to the archive that holds them, anything else to a new one.
+# The same size and time are in the archive that holds them; anything else may be in the newest,
+# where only the date changed.
 VERSION = """
     SELECT COALESCE(
         MAX(CASE WHEN archive.size = :size AND archive.mtime_ns = :mtime_ns
             THEN archive.version END),
-        MAX(archive.version) + 1, 1)
+        MAX(archive.version), 1)
     FROM source JOIN archive ON archive.source = source.id WHERE source.relpath = :relpath"""
 TAKEN = """
     SELECT source.relpath FROM archive JOIN source ON source.id = archive.source
@@ -81,13 +93,13 @@ ATTEMPTS_BY_MEMORY = (
     ORDER BY CAST(attempt.peak_bytes AS REAL) / MAX(attempt.projected_bytes, 1) DESC LIMIT ?"""
 )
 
-# A source is met: what an earlier run said of other content, or of a file that is no longer only
-# reported, does not hold any more.
+# A source is met and has work left: what an earlier run said of other content, of a file that is
+# no longer only reported, or of an archive that is gone, does not hold any more.
 FORGET = """
     UPDATE source SET state = 'waiting', archive = NULL, run = NULL, settled_ns = NULL,
         reason = NULL, detail = '', failure = NULL, message = ''
     WHERE relpath = :relpath
-    AND (size <> :size OR mtime_ns <> :mtime_ns OR state = 'reported')"""
+    AND (size <> :size OR mtime_ns <> :mtime_ns OR state IN ('reported', 'archived'))"""
 MEET = """
     INSERT INTO source (relpath, size, mtime_ns, mode, seen_run)
     VALUES (:relpath, :size, :mtime_ns, :mode, :run)
@@ -127,8 +139,10 @@ END = (MEET, END_ATTEMPT, END_JOB)
 KEEP_ARCHIVE = """
     INSERT INTO archive (path, source, version, size, mtime_ns, sha256, mode, reason, detail,
         nbytes, adopted, run, verified_ns, verified_by)
-    SELECT :archive, id, :version, :size, :mtime_ns, :sha256, :archive_mode, :reason, :detail,
-        :archive_nbytes, :adopted, :run, :now_ns, :verified_by
+    SELECT :archive, id,
+        (SELECT COALESCE(MAX(held.version), 0) + 1 FROM archive held WHERE held.source = source.id),
+        :size, :mtime_ns, :sha256, :archive_mode, :reason, :detail, :archive_nbytes, :adopted,
+        :run, :now_ns, :verified_by
     FROM source WHERE relpath = :relpath
     ON CONFLICT (path) DO UPDATE SET size = excluded.size, mtime_ns = excluded.mtime_ns,
         sha256 = excluded.sha256, mode = excluded.mode, reason = excluded.reason,

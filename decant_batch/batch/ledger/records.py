@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -25,8 +25,11 @@ from decant_batch.batch.ledger.lock import Holder, holder_of
 from decant_batch.batch.ledger.rows import ArchiveRow, Attempt, PastRun, SourceRow, Standing
 from decant_batch.batch.ledger.schema import refuse_older, version_of
 from decant_batch.batch.model import FailureClass, Source, Summary, Tally, Trouble
+from decant_batch.errors import UsageError
 
 Others = Literal["report", "verbatim"]
+# Whether an archive stands at its path below the destination, with so many bytes.
+Stands = Callable[[str, int], bool]
 
 _PAGE = 1000
 _TROUBLES_SHOWN = 20
@@ -80,32 +83,50 @@ class Records:
         source, destination = self._one(queries.BINDING)
         return name_of(source), name_of(destination)
 
+    def refuse_other(self, source: str, destination: str) -> None:
+        """Refuse a config with another source or destination than this ledger's.
+
+        Raises
+        ------
+        UsageError
+            The ledger belongs to another config.
+        """
+        refuse_other_binding(self.path, self.binding(), (source, destination))
+
     def holder(self) -> Holder | None:
         """Return who holds the run lock, dead or alive (``Holder.lives``); None if it is free."""
         with explained(self.path):
             return holder_of(self._connection)
 
-    def unsettled(self, sources: Sequence[Source], others: Others) -> list[Source]:
+    def unsettled(
+        self, sources: Sequence[Source], others: Others, stands: Stands = lambda *_: True
+    ) -> list[Source]:
         """Return those of ``sources`` that have work left: the one place where resume is decided.
 
-        Settled is a source of the same size and mtime_ns that is ``archived``, or ``reported``
-        while ``others`` says that what is not a TIFF is only reported.
+        Settled is a source of the same size and mtime_ns that is ``archived`` in an archive of
+        which ``stands`` is true, or ``reported`` while ``others`` says that what is not a TIFF is
+        only reported.
         """
         with explained(self.path), snapshot(self._connection):
-            return [
-                source
-                for source in sources
-                if not _settles(self._find(queries.STANDING, source.relpath), source, others)
-            ]
+            found = [self._find(queries.STANDING, source.relpath) for source in sources]
+        return [
+            source
+            for row, source in zip(found, sources, strict=True)
+            if not _settles(row, source, others, stands)
+        ]
 
     def versions(self, sources: Iterable[Source]) -> dict[str, int]:
-        """Return, by relpath, the number of the archive that the next packing of each goes to.
+        """Return, by relpath, the number of the archive that may hold each as it is now.
 
-        1 for a source never archived, n + 1 where archive n holds other content, and n again where
-        n holds this very size and mtime_ns.
+        The one that holds this very size and mtime_ns, else the newest, 1 for a source never
+        archived. Where that one holds other content, the next numbers are tried.
         """
         with explained(self.path), snapshot(self._connection):
-            return {source.relpath: self._version(source) for source in sources}
+            ask = self._connection.execute
+            return {
+                source.relpath: int(ask(queries.VERSION, met(source)).fetchone()[0])
+                for source in sources
+            }
 
     def taken(self, archives: Iterable[str]) -> dict[str, str]:
         """Return the source of each of ``archives`` that is published or being made."""
@@ -124,6 +145,16 @@ class Records:
         with explained(self.path):
             row = self._find(queries.SOURCE, relpath)
         return None if row is None else rows.source_row(row)
+
+    def sources(self) -> Iterator[SourceRow]:
+        """Yield every source that any run met; ``seen_run`` tells those no longer found."""
+        for row in self._rows(queries.SOURCES, {}):
+            yield rows.source_row(row[1:])
+
+    def last_walked(self) -> int:
+        """Return the last run whose walk reached the end: what it did not meet has vanished."""
+        with explained(self.path):
+            return self._last_walked()
 
     def attempts(self, relpath: str) -> tuple[Attempt, ...]:
         """Return every try at one source, the first first."""
@@ -192,6 +223,7 @@ class Records:
                 modes=self._tallies(queries.MODES, self.run),
                 reasons=dict(self._all(queries.REASONS, self.run)),
                 settled=rows.tally(self._one(queries.SETTLED, self.run)),
+                adopted=rows.tally(self._one(queries.ADOPTED, self.run)),
                 troubles=self._first_troubles(),
                 trouble_count=self._one(queries.TROUBLE_COUNT, self.run, self.run)[0],
                 seconds=((ended_ns or time.time_ns()) - started_ns) / 1e9,
@@ -207,22 +239,21 @@ class Records:
     def _last_walked(self) -> int:
         return int(self._one(queries.LAST_WALKED)[0])
 
-    def _version(self, source: Source) -> int:
-        with explained(self.path):
-            row = self._connection.execute(queries.VERSION, met(source)).fetchone()
-        return int(row[0])
-
     def _tallies(self, query: str, run: int) -> dict[Any, Tally]:
         return {row[0]: rows.tally(row) for row in self._all(query, run)}
 
     def _pages(self, query: str, run: int) -> Iterator[Trouble]:
+        return map(rows.trouble, self._rows(query, {"run": run}))
+
+    def _rows(self, query: str, parameters: dict[str, int]) -> Iterator[rows.Row]:
+        """Rows of a long list, a page at a time; their first column is the one that orders them."""
         after = 0
         while True:
             with explained(self.path):
                 page = self._connection.execute(
-                    query, {"after": after, "run": run, "limit": _PAGE}
+                    query, {"after": after, "limit": _PAGE} | parameters
                 ).fetchall()
-            yield from map(rows.trouble, page)
+            yield from page
             if len(page) < _PAGE:
                 return
             after = page[-1][0]
@@ -239,6 +270,16 @@ class Records:
             return self._connection.execute(query, parameters).fetchall()
 
 
+def refuse_other_binding(path: Path, bound: tuple[str, str], wanted: tuple[str, str]) -> None:
+    """Raise UsageError where a ledger's source and destination are not those that are wanted."""
+    if bound == wanted:
+        return
+    raise UsageError(
+        f"{path}: two configs on one ledger: it belongs to {' -> '.join(bound)} and this config"
+        f" says {' -> '.join(wanted)}; give this config its own `ledger:`"
+    )
+
+
 def met(source: Source) -> dict[str, object]:
     """Return a source as the parameters of the queries that ask or tell about it."""
     return {
@@ -249,9 +290,12 @@ def met(source: Source) -> dict[str, object]:
     }
 
 
-def _settles(row: rows.Row | None, source: Source, others: Others) -> bool:
+def _settles(row: rows.Row | None, source: Source, others: Others, stands: Stands) -> bool:
     if row is None:
         return False
-    size, mtime_ns, state = row
-    unchanged = (size, mtime_ns) == (source.size, source.mtime_ns)
-    return unchanged and (state == "archived" or (state == "reported" and others == "report"))
+    size, mtime_ns, state, archive, archive_nbytes = row
+    if (size, mtime_ns) != (source.size, source.mtime_ns):
+        return False
+    if state == "archived":
+        return stands(name_of(archive), archive_nbytes)
+    return bool(state == "reported" and others == "report")

@@ -24,10 +24,10 @@ from decant_batch.batch.ledger.database import (
     sql_name,
     transaction,
 )
-from decant_batch.batch.ledger.records import Others, Records, met
+from decant_batch.batch.ledger.records import Others, Records, Stands, met, refuse_other_binding
 from decant_batch.batch.ledger.schema import migrate, version_of
 from decant_batch.batch.model import Job, Outcome, Source, Trouble
-from decant_batch.errors import DecantError, LedgerHeld, NameTaken, UsageError
+from decant_batch.errors import DecantError, LedgerHeld, NameTaken
 
 
 class Ledger(Records):
@@ -89,10 +89,12 @@ class Ledger(Records):
         finally:
             self.close()
 
-    def unsettled(self, sources: Sequence[Source], others: Others) -> list[Source]:
+    def unsettled(
+        self, sources: Sequence[Source], others: Others, stands: Stands = lambda *_: True
+    ) -> list[Source]:
         """Return those of ``sources`` that have work left, and record that this run met all."""
+        unsettled = super().unsettled(sources, others, stands)
         with self._writing():
-            unsettled = super().unsettled(sources, others)
             write = self._connection.executemany
             write(queries.FORGET, map(met, unsettled))
             write(queries.MEET, (met(source) | {"run": self.run} for source in sources))
@@ -213,8 +215,7 @@ class Ledger(Records):
         self._connection.execute(queries.SETTLE, parameters)
 
     def _keep(self, outcome: Outcome, parameters: dict[str, object]) -> None:
-        version = {"version": self._version(outcome.source)}
-        kept = self._connection.execute(queries.KEEP_ARCHIVE, parameters | version)
+        kept = self._connection.execute(queries.KEEP_ARCHIVE, parameters)
         if kept.rowcount == 1:
             return
         archive = str(outcome.archive)
@@ -251,7 +252,11 @@ def _begin_run(
 ) -> int:
     version = version_of(path, connection)
     if version:
-        _refuse_other_binding(path, connection, source, destination)
+        bound = connection.execute(queries.BINDING).fetchone()
+        if bound is not None:
+            refuse_other_binding(
+                path, (name_of(bound[0]), name_of(bound[1])), (source, destination)
+            )
         _bury(connection, lock.refuse_if_held(path, connection))
     migrate(connection, version)
     begun = connection.execute(
@@ -269,19 +274,6 @@ def _begin_run(
     assert begun.lastrowid is not None
     lock.take(connection, begun.lastrowid)
     return begun.lastrowid
-
-
-def _refuse_other_binding(
-    path: Path, connection: sqlite3.Connection, source: str, destination: str
-) -> None:
-    row = connection.execute(queries.BINDING).fetchone()
-    if row is None or row == (sql_name(source), sql_name(destination)):
-        return
-    msg = (
-        f"{path}: two configs on one ledger: it belongs to {name_of(row[0])} -> {name_of(row[1])} "
-        f"and this config says {source} -> {destination}; give this config its own `ledger:`"
-    )
-    raise UsageError(msg)
 
 
 def _bury(connection: sqlite3.Connection, dead: lock.Holder | None) -> None:

@@ -85,7 +85,7 @@ def test_a_damaged_ledger_is_named_and_the_way_out_told(make: Make) -> None:
 
 def test_a_folder_at_the_ledgers_name_is_refused(make: Make) -> None:
     make.path.mkdir(parents=True)
-    with pytest.raises(Unusable, match="cannot be opened"):
+    with pytest.raises(UsageError, match="is a folder"):
         make.ledger()
 
 

@@ -75,22 +75,41 @@ def test_a_changed_source_waits_again_and_its_old_archive_is_kept(make: Make) ->
     with make.ledger() as ledger:
         assert ledger.versions([first]) == {"a.tif": 1}
         ledger.record([make.archived(first)])
-        assert ledger.versions([first, second]) == {"a.tif": 2}
+        assert ledger.versions([first, second]) == {"a.tif": 1}
     with Ledger.read(make.path) as records:
-        assert records.versions([second]) == {"a.tif": 2}
+        assert records.versions([second]) == {"a.tif": 1}
     with make.ledger() as ledger:
         ledger.unsettled([second], "report")
         row = ledger.source_of("a.tif")
         assert row is not None
         assert (row.state, row.archive, row.size) == ("waiting", None, 11)
         ledger.record([make.archived(second, archive="a.tif.v2.zarr.zip", sha256="cd" * 32)])
-        assert ledger.versions([make.source(size=12)]) == {"a.tif": 3}
+        assert ledger.versions([make.source(size=12)]) == {"a.tif": 2}
         assert ledger.versions([first]) == {"a.tif": 1}
         old, new = ledger.archive_of("a.tif.zarr.zip"), ledger.archive_of("a.tif.v2.zarr.zip")
     assert old is not None
     assert new is not None
     assert (old.version, old.size, old.sha256) == (1, 10, "ab" * 32)
     assert (new.version, new.size, new.sha256) == (2, 11, "cd" * 32)
+
+
+def test_a_source_whose_archive_is_gone_waits_again(make: Make) -> None:
+    here, gone = make.source("a.tif"), make.source("b.tif")
+    with make.ledger() as ledger:
+        ledger.record([make.archived(here), make.archived(gone)])
+
+    def stands(archive: str, nbytes: int) -> bool:
+        assert nbytes == 5
+        return archive == "a.tif.zarr.zip"
+
+    with make.ledger() as ledger:
+        assert ledger.unsettled([here, gone], "report", stands) == [gone]
+        states = ledger.summary().states
+        assert states["archived"].count == 1
+        assert ledger.waiting().count == 1
+        assert ledger.versions([gone]) == {"b.tif": 1}
+        ledger.record([make.archived(gone)])
+        assert ledger.unsettled([here, gone], "report", lambda *_: True) == []
 
 
 @given(names=st.lists(_names(), min_size=1, max_size=20, unique=True), message=_names())
@@ -183,6 +202,7 @@ class Runs(RuleBasedStateMachine):
         self.path = Path(self.folder.name) / "ledger.sqlite"
         self.share: dict[str, Source] = {}
         self.settled: dict[str, tuple[Source, str]] = {}
+        self.held: dict[str, list[Source]] = {}
         self.others: Others = "report"
 
     @initialize()
@@ -221,7 +241,7 @@ class Runs(RuleBasedStateMachine):
         source = self.found[data.draw(st.sampled_from(sorted(left)))]
         ends = ["archived", "changing", "failed", *["reported"] * (self.others == "report")]
         state = data.draw(st.sampled_from(ends))
-        version = self.ledger.versions([source])[source.relpath]
+        version = self._version(source, keep=state == "archived")
         archive = f"{source.relpath}.v{version}.zarr.zip"
         outcome = {
             "archived": _archived(source, archive),
@@ -231,6 +251,18 @@ class Runs(RuleBasedStateMachine):
         }[state]
         self.ledger.record([outcome])
         self.settled[source.relpath] = (source, state)
+
+    def _version(self, source: Source, *, keep: bool) -> int:
+        """The number of the archive that holds the source, or of a new one that is to."""
+        held = self.held.setdefault(source.relpath, [])
+        first = self.ledger.versions([source])[source.relpath]
+        if held and held[first - 1] == source:
+            return first
+        assert source not in held
+        assert first == max(1, len(held))
+        if keep:
+            held.append(source)
+        return len(held) + (not keep)
 
     @rule(others=st.sampled_from(["report", "verbatim"]))
     def next_run(self, others: Others) -> None:
