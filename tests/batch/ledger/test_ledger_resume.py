@@ -188,7 +188,9 @@ def test_resume_over_100_000_settled_sources_is_linear_in_steps_and_flat_in_memo
             ledger.record([make.archived(source) for source in batch])
         few_peak, few_steps = _resume(make, ledger, 4000)
         many_peak, many_steps = _resume(make, ledger, 100_000)
-        assert many_peak <= 1.2 * few_peak
+        # Less than one pointer for each further source: nothing of them is kept. The peaks
+        # themselves move by a batch or so, with the moment at which Python collects.
+        assert many_peak - few_peak < 8 * 96_000
         assert many_steps / 100_000 <= 1.5 * few_steps / 4000
         assert ledger.summary().states["archived"].count == 100_000
 
