@@ -206,6 +206,12 @@ def share(folder: Path, count: int, **options: Any) -> Share:
 Process = subprocess.Popen[str]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _interruptible() -> None:
+    """A suite begun in the background of a script ignores SIGINT, and its children would, too."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @contextmanager
 def started(*command: object, **environment: str) -> Iterator[Process]:
     """A process in a group of its own; whatever is left of the group is killed at the end."""
