@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -514,6 +515,27 @@ def test_an_interrupt_is_told_in_one_line(
     assert len(error.splitlines()) == 1
     assert "interrupted" in error
     assert json.loads(out)["stopped"] == "interrupted"
+
+
+@pytest.mark.parametrize("to_all", [False, True], ids=["driver", "terminal"])
+@pytest.mark.parametrize("later_s", [0.0, 0.1, 0.2, 0.4])
+def test_an_interrupt_while_workers_start_is_told_in_one_line(
+    tmp_path: Path, to_all: bool, later_s: float
+) -> None:
+    """The ledger is there right before the workers start; a half-started worker would complain."""
+    where = share(tmp_path, 300)
+    with started(*PROGRAM, "run", where.config(), "--quiet") as process:
+        until(process, (where.destination / ".decant-batch" / "ledger.sqlite").exists)
+        time.sleep(later_s)
+        if to_all:
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            process.send_signal(signal.SIGINT)
+        code, _out, error = ended(process)
+    assert code == 130, error
+    assert len(error.splitlines()) == 1, error
+    assert "interrupted" in error
+    assert where.temporaries() == []
 
 
 # --- two at once ------------------------------------------------------------------------------

@@ -10,11 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import multiprocessing
+import multiprocessing.forkserver
+import multiprocessing.resource_tracker
 import queue
 import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, Self
 
 import dask
@@ -84,32 +88,38 @@ class Engine:
         self._futures: dict[object, distributed.Future] = {}
 
     def __enter__(self) -> Self:
-        if _FORKS:
-            multiprocessing.set_forkserver_preload(_PRELOADED)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(dask.config.set(_SETTINGS))
-            stack.enter_context(
-                dask.config.set({"distributed.nanny.pre-spawn-environ": _environment()})
-            )
-            cluster = distributed.LocalCluster(
-                n_workers=self.workers,
-                threads_per_worker=1,
-                processes=True,
-                memory_limit=self._memory_bytes,
-                resources={"memory": self._memory_bytes},
-                dashboard_address="127.0.0.1:0",  # any free port; nothing listens for others
-                silence_logs="CRITICAL",
-            )
-            stack.enter_context(cluster)
-            self._client = stack.enter_context(distributed.Client(cluster, set_as_default=False))
-            self._client.register_plugin(_Deaf())
-            self._client.subscribe_topic(_TOPIC, self._heard)
+            with _interrupts_held():
+                self._start(stack)
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._futures.clear()
-        self._stack.close()
+        with _interrupts_held():
+            self._stack.close()
+
+    def _start(self, stack: contextlib.ExitStack) -> None:
+        """Start the workers, and tell ``stack`` how they end."""
+        if _FORKS:
+            _start_fork_server()
+        stack.enter_context(dask.config.set(_SETTINGS))
+        stack.enter_context(
+            dask.config.set({"distributed.nanny.pre-spawn-environ": _environment()})
+        )
+        cluster = distributed.LocalCluster(
+            n_workers=self.workers,
+            threads_per_worker=1,
+            processes=True,
+            memory_limit=self._memory_bytes,
+            resources={"memory": self._memory_bytes},
+            dashboard_address="127.0.0.1:0",  # any free port; nothing listens for others
+            silence_logs="CRITICAL",
+        )
+        stack.enter_context(cluster)
+        self._client = stack.enter_context(distributed.Client(cluster, set_as_default=False))
+        self._client.register_plugin(_Deaf())
+        self._client.subscribe_topic(_TOPIC, self._heard)
 
     def reserved_bytes(self) -> int:
         """Most memory that a worker takes when it is idle and has done everything once."""
@@ -159,6 +169,47 @@ class Engine:
         token, nbytes = event[1]
         if token in self._futures:
             self.underway[token] = nbytes
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """An interrupt waits for the end of the block; a second one does not.
+
+    Workers that are only half started cannot be ended in order: they and dask would both complain.
+    """
+    if threading.current_thread() is not threading.main_thread():  # interrupts do not come here
+        yield
+        return
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    held: list[int] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        handler = handlers[signal.Signals(number)]
+        if held and callable(handler):
+            handler(number, frame)
+        held.append(number)
+
+    for number, handler in handlers.items():
+        if callable(handler):  # else the process ignores it or ends by it
+            signal.signal(number, hold)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if held:
+        signal.raise_signal(held[0])
+
+
+def _start_fork_server() -> None:
+    """Start the server that workers are forked from, deaf to Ctrl-C as they are to be."""
+    multiprocessing.set_forkserver_preload(_PRELOADED)
+    multiprocessing.resource_tracker.ensure_running()  # by the server else, and it unblocks
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        multiprocessing.forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _ended(token: object, future: distributed.Future) -> Done:

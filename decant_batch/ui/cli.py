@@ -312,7 +312,11 @@ def demo(
 
 def main() -> None:
     """Run the command line; the entry point of the package."""
-    app(prog_name="decant-batch")
+    try:
+        app(prog_name="decant-batch")
+    finally:
+        # All is said and done: what Python still takes down needs no word about Ctrl-C.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _run(path: Path, *, quiet: bool, show: Callable[[Summary], object]) -> Summary:
