@@ -9,12 +9,14 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
+import warnings
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import ome_types
 import pytest
 import tifffile
 import zarr
@@ -167,3 +169,107 @@ def digests(packed: Packed) -> dict[str, str]:
         relpath: hashlib.sha256(packed.archive(relpath).read_bytes()).hexdigest()
         for relpath in packed.files
     }
+
+
+def _told_by_others(path: Path) -> dict[str, Any]:
+    """Sizes in micrometers, and channel names, as ome-types and tifffile report them."""
+    # tifffile divides distances of planes by 0.
+    with tifffile.TiffFile(path, _multifile=False) as tiff, np.errstate(all="ignore"):
+        page = tiff.pages.first
+        if tiff.is_ome and (said := _told_by_ome_types(tiff.ome_metadata, page.shape)):
+            return said
+        if tiff.is_lsm:
+            info = tiff.lsm_metadata
+            names = info["ChannelColors"]["ColorNames"]
+            return {"x": info["VoxelSizeX"] * 1e6, "y": info["VoxelSizeY"] * 1e6, "names": names}
+        if tiff.is_metaseries:
+            plane = tiff.metaseries_metadata["PlaneInfo"]
+            assert plane["spatial-calibration-units"] == "um"
+            x, y = (plane[f"spatial-calibration-{axis}"] for axis in "xy")
+            return {"x": x, "y": y, "names": [plane["_IllumSetting_"]]}
+        if tiff.is_stk:
+            assert tiff.stk_metadata["CalibrationUnits"] in ("um", "microns")
+            return {axis: tiff.stk_metadata[f"{axis.upper()}Calibration"] for axis in "xy"}
+        if tiff.is_imagej and "unit" in tiff.imagej_metadata:
+            unit = {"unit": tiff.imagej_metadata["unit"]}
+            return unit | _steps(page.get_resolution())
+        if 282 in page.tags and page.tags.valueof(296, default=2) in (2, 3):
+            return _steps(page.get_resolution("MICROMETER"))
+    return {}
+
+
+def _steps(resolution: tuple[float, float]) -> dict[str, Any]:
+    return {axis: 1 / each for axis, each in zip("xy", resolution, strict=True) if each}
+
+
+def _told_by_ome_types(document: str, shape: tuple[int, ...]) -> dict[str, Any]:
+    with warnings.catch_warnings(action="ignore"):  # IDs that are not the schema's
+        images = ome_types.from_xml(document, validate=False).images
+    fitting = [each for each in images if (each.pixels.size_y, each.pixels.size_x) == shape[:2]]
+    pixels = fitting[0].pixels if fitting else None
+    if pixels is None or pixels.physical_size_x is None or pixels.physical_size_y is None:
+        return {}
+    return {
+        "x": pixels.physical_size_x * _OME_UNITS[pixels.physical_size_x_unit.value],
+        "y": pixels.physical_size_y * _OME_UNITS[pixels.physical_size_y_unit.value],
+        "names": [channel.name for channel in pixels.channels],
+    }
+
+
+_OME_UNITS = {"µm": 1.0, "nm": 1e-3, "mm": 1e3}
+_MICROMETERS = {
+    "micrometer": 1.0,
+    "nanometer": 1e-3,
+    "millimeter": 1e3,
+    "centimeter": 1e4,
+    "inch": 25400.0,
+}
+# As they stand in ImageJ's description of the corpus's files, beside those of NGFF.
+_IMAGEJ_UNITS = _MICROMETERS | {
+    "micron": 1.0,
+    "microns": 1.0,
+    "um": 1.0,
+    "µm": 1.0,
+    "\\u00B5m": 1.0,
+    "nm": 1e-3,
+    "mm": 1e3,
+    "cm": 1e4,
+}
+
+
+def test_sizes_units_and_channel_names_are_those_that_others_report(packed: Packed) -> None:
+    """Checked: sizes of x and y on each byte-exact file that has them, names of the channels."""
+    told: Counter[str] = Counter()
+    for relpath in packed.files:
+        attributes = _attributes(packed.archive(relpath))
+        if "multiscales" not in attributes:
+            continue
+        expected = _told_by_others(packed.root / relpath)
+        (multiscale,) = attributes["multiscales"]
+        scale = multiscale["datasets"][0]["coordinateTransformations"][0]["scale"]
+        axes = {axis["name"]: (axis.get("unit"), step)
+                for axis, step in zip(multiscale["axes"], scale, strict=True)}  # fmt: skip
+        for axis in "xy":
+            unit, step = axes[axis]
+            if axis not in expected:
+                assert (unit, step) == (None, 1.0), relpath
+            elif expected.get("unit") in _NO_UNITS:
+                assert (unit, step) == (None, pytest.approx(expected[axis])), relpath
+            else:
+                factor = _IMAGEJ_UNITS[expected["unit"]] if "unit" in expected else 1.0
+                assert step * _MICROMETERS[unit] == pytest.approx(expected[axis] * factor), relpath
+                told[axis] += 1
+        names = [each.get("label") for each in attributes.get("omero", {}).get("channels", ())]
+        if names and "names" in expected:
+            assert names == expected["names"], relpath
+            told["names"] += 1
+    assert told["x"] == told["y"] > 100
+    assert told["names"] > 10
+
+
+_NO_UNITS = ("pixel", "pixels", "")
+
+
+def _attributes(archive: Path) -> dict[str, Any]:
+    with zarr.storage.ZipStore(archive, mode="r") as store:
+        return dict(zarr.open_group(store, mode="r").attrs)

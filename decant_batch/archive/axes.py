@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import math
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from decant_batch.archive.model import Parts
 from decant_batch.archive.segments import Segments, sample_pages
 
 # Beyond this many IFDs tifffile is not asked: its series hold every page and compare them all.
 MAX_PAGES_WITH_AXES = 5000
 # Kinds of tifffile's series that tell axes and open no other file.
 _KINDS = ("shaped", "ome", "imagej", "lsm", "stk")
-_NAMES = {"T": "t", "C": "c", "Z": "z", "S": "c"}
+# NGFF's name for tifffile's letter; the earlier ones are placed first, others take what is left.
+_NAMES = {"T": "t", "Z": "z", "C": "c", "S": "c", "E": "c"}
+_FREE = ("z", "t", "c")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +29,17 @@ class Stack:
     """Names and lengths of the leading axes in storage order; planar samples are one of them.
 
     ``order[k]`` is the IFD that is k-th in storage order; ``planes_per_ifd`` is above 1 where one
-    IFD stands for many contiguous planes.
+    IFD stands for many contiguous planes. ``merged`` says of which axes of the file, slowest first,
+    an axis was made, where there were more than NGFF has a place for. ``image`` is the number of
+    the series among those that tifffile tells of the file.
     """
 
     axes: tuple[str, ...]
     leading: tuple[int, ...]
     order: Sequence[int]
     planes_per_ifd: int = 1
+    merged: Mapping[str, Parts] = field(default_factory=dict)
+    image: int | None = None
 
 
 def flat(page: Any, count: int) -> Stack:  # noqa: ANN401 - a TiffPage
@@ -57,8 +64,12 @@ def told(
     has_axes = any(getattr(tiff, f"is_{kind}", False) for kind in _KINDS)
     if not has_axes or not _is_plausible(tiff, page):
         return None
-    series = max(tiff.series, key=lambda each: each.nbytes, default=None)
-    return None if series is None else _from_series(series, page, ifds, found, tiff.filehandle.size)
+    images = list(tiff.series)
+    if not images:
+        return None
+    number, series = max(enumerate(images), key=lambda each: int(each[1].nbytes))
+    stack = _from_series(series, page, ifds, found, tiff.filehandle.size)
+    return None if stack is None else replace(stack, image=number)
 
 
 # tifffile makes a list as long as OME-XML says that there are planes.
@@ -146,11 +157,41 @@ def _leading(series: Any) -> tuple[str, tuple[int, ...]]:  # noqa: ANN401 - a Ti
 def _named(
     letters: str, leading: tuple[int, ...], order: Sequence[int], *, planes_per_ifd: int
 ) -> Stack:
-    """Axes by their NGFF names; merged into one where NGFF has no place for them all."""
+    """Axes by their NGFF names, those merged that NGFF has no place for."""
+    places = _places(letters)
     axes: list[str] = []
-    for letter in letters:
-        free = [each for each in "ztc" if each not in axes and each.upper() not in letters]
-        axes.append(_NAMES.get(letter) or (free[0] if free else "?"))
-    if not axes or "?" in axes or len(set(axes)) != len(axes):
-        axes, leading = ["z"], (math.prod(leading),)
-    return Stack(axes=tuple(axes), leading=leading, order=order, planes_per_ifd=planes_per_ifd)
+    parts: list[list[tuple[str, int]]] = []
+    for place, letter, length in zip(places, letters, leading, strict=True):
+        if not axes or place not in ("", axes[-1]):
+            axes.append(place)
+            parts.append([])
+        parts[-1].append((letter.lower(), length))
+    if not axes:
+        axes, parts = ["z"], [[("z", 1)]]
+    return Stack(
+        axes=tuple(axes),
+        leading=tuple(math.prod(length for _, length in each) for each in parts),
+        order=order,
+        planes_per_ifd=planes_per_ifd,
+        merged={axis: tuple(each) for axis, each in zip(axes, parts, strict=True) if len(each) > 1},
+    )
+
+
+def _places(letters: str) -> list[str]:
+    """NGFF's axis for each letter: one of its own, else that of the axis before it, or after it.
+
+    Axes that stand beside each other in storage order are one axis to whoever counts pages, so the
+    pages keep their numbers, and the format's section 5 finds them.
+    """
+    places = [""] * len(letters)
+    for letter, axis in _NAMES.items():
+        if letter in letters and axis not in places:
+            places[letters.index(letter)] = axis
+    for i, place in enumerate(places):
+        free = [axis for axis in _FREE if axis not in places]
+        if not place and free and letters[i] != "S":  # samples are no depth and no time
+            places[i] = free[0]
+    first = next((place for place in places if place), "z")
+    for i, place in enumerate(places):
+        places[i] = place or (places[i - 1] if i else first)
+    return places

@@ -32,9 +32,11 @@ MAX_PAGES = 1_000_000
 # Kinds of pages in one file; each keeps a page of tifffile's.
 MAX_KINDS = 1000
 _LSM_INFO = 34412  # the tag that makes a TIFF an LSM
+# ImageDescription, ImageJ's and Micro-Manager's metadata, MetaMorph's UIC 1 to 4.
+_DOCUMENTS = (270, 50839, 51123, 33628, 33629, 33630, 33631)
 _LSM_WRAPS_AT = 1 << 32
 # tifffile must not open other files of a set, nor guess where pages are instead of reading that.
-_AS_IT_STANDS = {
+AS_IT_STANDS = {
     "_multifile": False,
     "is_mmstack": False,
     "is_ndtiff": False,
@@ -79,7 +81,7 @@ def survey(path: Path) -> Layout | Refusal:
         return Refusal(reason="not-a-tiff", detail=f"the file begins with {head!r}")
     try:
         # An LSM whose IFDs loop would never let go of tifffile: first without its help.
-        with tifffile.TiffFile(path, is_lsm=False, **_AS_IT_STANDS) as tiff:
+        with tifffile.TiffFile(path, is_lsm=False, **AS_IT_STANDS) as tiff:
             pages = _read(tiff)
             if _LSM_INFO not in tiff.pages.first.tags:
                 return _survey(tiff, pages)
@@ -142,7 +144,7 @@ def _survey_lsm(path: Path, pages: _Pages) -> Layout | Refusal:
         return pages.refusal or _refuse(
             "unreadable-tiff", "an LSM with a loop, or of 4 GiB or more"
         )
-    with tifffile.TiffFile(path, **_AS_IT_STANDS) as tiff:
+    with tifffile.TiffFile(path, **AS_IT_STANDS) as tiff:
         return _survey(tiff, _read(tiff))
 
 
@@ -292,7 +294,16 @@ def _layout(group: _Group, stack: Stack, tiff: Any) -> Layout:  # noqa: ANN401 -
         starts=np.concatenate((np.zeros(1, np.int64), ends)),
         offsets=offsets,
         nbytes=nbytes,
+        merged=stack.merged,
+        image=stack.image,
+        document_nbytes=_document_nbytes(tiff),
     )
+
+
+def _document_nbytes(tiff: Any) -> int:  # noqa: ANN401 - a TiffFile
+    """Bytes of the first page's tags in which programs write about the pixels."""
+    tags = tiff.pages.first.tags
+    return sum(tags[code].valuebytecount for code in _DOCUMENTS if code in tags)
 
 
 def _storage_index(stack: Stack, samples: int) -> Int64s:

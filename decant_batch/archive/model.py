@@ -13,6 +13,8 @@ Mode = Literal["byte-exact", "verbatim", "series"]
 ByteOrder = Literal["<", ">"]
 ContainerKind = Literal["zip", "folder"]
 Int64s = npt.NDArray[np.int64]
+# Axes of a file, slowest first, each with its length.
+Parts = tuple[tuple[str, int], ...]
 # Told the number of bytes that were read, or rebuilt, since it was told last.
 Report = Callable[[int], None]
 
@@ -92,7 +94,9 @@ class Layout:
     serialized (spec section 5); segments ``starts[i]:starts[i + 1]`` are page ``i``'s. Flat int64
     arrays, because a source may have millions of segments. ``index[i]`` is the page's index in
     storage order; ``axes`` and ``leading`` are the names and lengths of the leading axes, in
-    storage order (the manifest's ``plane_order``).
+    storage order (the manifest's ``plane_order``). ``merged`` says of which axes of the file an
+    axis was made, ``image`` which of the file's images these pages are (``axes.Stack``).
+    ``document_nbytes`` is how much text about the pixels the first page holds.
     """
 
     size: int
@@ -103,6 +107,9 @@ class Layout:
     starts: Int64s
     offsets: Int64s
     nbytes: Int64s
+    merged: Mapping[str, Parts] = field(default_factory=dict)
+    image: int | None = None
+    document_nbytes: int = 0
 
     @property
     def page_count(self) -> int:
@@ -126,6 +133,38 @@ class Refusal:
 
     reason: Reason
     detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spacing:
+    """The distance between two neighbours on an axis; ``unit`` is NGFF's name for it, if known."""
+
+    value: float
+    unit: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """One channel as its file describes it: ``color`` is RRGGBB, ``window`` what screens show."""
+
+    name: str | None = None
+    color: str | None = None
+    window: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """What a source says of its pixels beside their values; what it does not say is not there.
+
+    ``spacing`` is by the axes ``t``, ``z``, ``y`` and ``x``; ``ome_xml`` the document as it stands
+    in the file. ``warnings`` say what was left out, and why.
+    """
+
+    name: str | None = None
+    spacing: Mapping[str, Spacing] = field(default_factory=dict)
+    channels: tuple[Channel, ...] = ()
+    ome_xml: bytes | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +198,10 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """What ``pack`` wrote: mode, reason, sizes in bytes and the sha256 of the source it read."""
+    """What ``pack`` wrote: mode, reason, sizes in bytes and the sha256 of the source it read.
+
+    ``warnings`` say what of the source's metadata was left out; its bytes are whole.
+    """
 
     mode: Mode
     reason: Reason | None
@@ -167,6 +209,7 @@ class Packed:
     source_nbytes: int
     archive_nbytes: int
     sha256: str
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

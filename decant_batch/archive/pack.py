@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,13 +22,23 @@ import numpy as np
 import numpy.typing as npt
 
 from decant_batch import __version__
-from decant_batch.archive import arrays, codecs, husk, manifest, names, ngff, planes
+from decant_batch.archive import arrays, codecs, husk, manifest, metadata, names, ngff, planes
 from decant_batch.archive import layout as layouts
 from decant_batch.archive.arrays import Array
 from decant_batch.archive.buffers import Buffers
 from decant_batch.archive.container import Container, create
 from decant_batch.archive.husk import GAP, HUSK_BLOCK_NBYTES, Walk
-from decant_batch.archive.model import Layout, Packed, Recipe, Refusal, Report, Stamp, silent
+from decant_batch.archive.model import (
+    Layout,
+    Metadata,
+    Packed,
+    Recipe,
+    Refusal,
+    Report,
+    Stamp,
+    silent,
+)
+from decant_batch.archive.ngff import Described
 from decant_batch.errors import SourceChanged
 
 IO_BLOCK_NBYTES = 1 << 20
@@ -63,6 +74,7 @@ def pack(
     """
     recipe = recipe or Recipe()
     found = layouts.survey(source) if found is None else found
+    said = _told(source, found) if isinstance(found, Layout) else Metadata()
     with source.open("rb", buffering=_READ_BUFFER_NBYTES) as file:
         before = os.fstat(file.fileno())
         stamp = stamp or Stamp(mtime_ns=before.st_mtime_ns, mode=stat.S_IMODE(before.st_mode))
@@ -75,7 +87,12 @@ def pack(
                 _pack_verbatim(packing, size)
             sha256 = packing.digest.hexdigest()
             _check_unchanged(source, file, before, size)
-            _write_documents(packing, found, source.name, size, sha256, stamp)
+            fields = _fields(source.name, size, sha256)
+            marker = {"source": _source_document(source.name, stamp)}
+            if isinstance(found, Layout):
+                _write_byte_exact(packing, found, said, marker, fields)
+            else:
+                _write_verbatim(packing, found, marker, fields)
         return Packed(
             mode="byte-exact" if isinstance(found, Layout) else "verbatim",
             reason=None if isinstance(found, Layout) else found.reason,
@@ -83,6 +100,7 @@ def pack(
             source_nbytes=size,
             archive_nbytes=container.nbytes(),
             sha256=sha256,
+            warnings=said.warnings,
         )
 
 
@@ -269,32 +287,63 @@ def _check_unchanged(source: Path, file: IO[bytes], before: os.stat_result, size
         raise SourceChanged(f"{source}: changed while it was read; it is tried again next run")
 
 
-def _write_documents(
-    packing: _Packing, found: Layout | Refusal, name: str, size: int, sha256: str, stamp: Stamp
-) -> None:
-    """Write the manifest and the group's documents, which need the hash: after the chunks."""
-    fields: dict[str, str | int] = {
+# --- documents, which need the hash: after the chunks ---------------------------------------------
+
+
+def _fields(name: str, size: int, sha256: str) -> dict[str, str | int]:
+    """The manifest's scalar fields that every mode has."""
+    return {
         "decant_version": f"decant-batch {__version__}",
         "original_name": names.readable(name),
         "original_size": size,
         "original_sha256": sha256,
     }
-    marker: dict[str, Any] = {"source": _source_document(name, stamp)}
-    attributes: dict[str, Any] = {"decant": marker}
-    if isinstance(found, Layout):
-        marker["pixels"] = "0"
-        leading = [found.axes[i] for i in planes.canonical_order(found.axes)]
-        ndim = len(leading) + len(found.geometry.shape)
-        attributes["multiscales"] = ngff.multiscales(names.readable(name), leading, ndim)
-        codec = codecs.describe(packing.recipe.compressor, packing.recipe.filters)
-        document = manifest.dump_byte_exact(found, pixel_codec=codec, notes="", **fields)
-    else:
-        marker |= {"reason": found.reason, "detail": found.detail}
-        codec = codecs.describe(codecs.HUSK_COMPRESSOR, ())
-        document = manifest.dump_verbatim(pixel_codec=codec, notes=found.reason, **fields)
-    packing.container.set(".zgroup", arrays.dump({"zarr_format": 2}))
-    packing.container.set(".zattrs", arrays.dump(attributes))
-    packing.container.set(manifest.KEY, document)
+
+
+def _described(found: Layout) -> Described:
+    leading = tuple(found.axes[i] for i in planes.canonical_order(found.axes))
+    ndim = len(leading) + len(found.geometry.shape)
+    return Described(leading=leading, ndim=ndim, dtype=found.geometry.dtype)
+
+
+def _told(source: Path, found: Layout) -> Metadata:
+    """What the source says of its pixels, as far as NGFF can say it too."""
+    said = metadata.read(source, found)
+    why = ngff.channels_left_out(_described(found), said)
+    return said if why is None else replace(said, channels=(), warnings=(*said.warnings, why))
+
+
+def _write_byte_exact(
+    packing: _Packing,
+    found: Layout,
+    said: Metadata,
+    marker: dict[str, Any],
+    fields: dict[str, str | int],
+) -> None:
+    marker |= {"pixels": "0"} | ({"merged": dict(found.merged)} if found.merged else {})
+    attributes = {"decant": marker} | ngff.attributes(
+        str(fields["original_name"]), _described(found), said
+    )
+    codec = codecs.describe(packing.recipe.compressor, packing.recipe.filters)
+    document = manifest.dump_byte_exact(found, pixel_codec=codec, notes="", **fields)
+    if said.ome_xml is not None:
+        packing.container.set(ngff.OME_XML, said.ome_xml)
+    _write_group(packing.container, attributes, document)
+
+
+def _write_verbatim(
+    packing: _Packing, found: Refusal, marker: dict[str, Any], fields: dict[str, str | int]
+) -> None:
+    marker |= {"reason": found.reason, "detail": found.detail}
+    codec = codecs.describe(codecs.HUSK_COMPRESSOR, ())
+    document = manifest.dump_verbatim(pixel_codec=codec, notes=found.reason, **fields)
+    _write_group(packing.container, {"decant": marker}, document)
+
+
+def _write_group(container: Container, attributes: dict[str, Any], document: bytes) -> None:
+    container.set(".zgroup", arrays.dump({"zarr_format": 2}))
+    container.set(".zattrs", arrays.dump(attributes))
+    container.set(manifest.KEY, document)
 
 
 def _source_document(name: str, stamp: Stamp) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from decant_batch.errors import Unusable
 
 _FORKS = "forkserver" in multiprocessing.get_all_start_methods()
 _START_METHOD = "forkserver" if _FORKS else "spawn"
-_PRELOADED = ["distributed", "decant_batch.batch.task"]
+_PRELOADED = ["distributed", "decant_batch.batch.task", "ome_types.model", "yaozarrs.v04"]
 # Dask's samplers cost processor time and tell us nothing that the ledger does not; one lost worker
 # is enough to hand its work back, because the ledger counts. Workers are forked from a server that
 # has imported everything once (measured: two start in 0.6 s of processor time, not 1.6 s).

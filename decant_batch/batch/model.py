@@ -70,6 +70,14 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Warned:
+    """A source whose bytes are archived whole, and what its archive does not tell of it."""
+
+    relpath: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Excluded:
     """A file left out by a rule, or a folder that was not entered and is counted once.
 
@@ -87,7 +95,8 @@ class Survey:
     """What reading only a source's headers told us; numbers from which memory is computed.
 
     ``is_tiff`` is true for a TIFF by its first bytes or by its name. ``live_nbytes`` is the exact
-    maximum of bytes of pages begun and not finished at any offset of the source. ``moved`` says
+    maximum of bytes of pages begun and not finished at any offset of the source;
+    ``document_nbytes`` is how much text about the pixels it holds. ``moved`` says
     what happened to a source that is not as the walk saw it, ``trouble`` why it cannot be read.
     """
 
@@ -102,6 +111,7 @@ class Survey:
     live_nbytes: int = 0
     pixels_nbytes: int = 0
     tiled: bool = False
+    document_nbytes: int = 0
     moved: str = ""
     trouble: Trouble | None = None
 
@@ -138,6 +148,7 @@ class Outcome:
     sha256: str = ""
     archive_nbytes: int = 0
     adopted: bool = False
+    warnings: tuple[str, ...] = ()
     failure: FailureClass | None = None
     message: str = ""
     projected_bytes: int = 0
@@ -193,6 +204,8 @@ class Summary:
     open, ``adopted`` those whose archive stood already and was proved. ``left_out`` is what the
     walk passed over, by the reason: files with their bytes, and folders that were not entered.
     ``troubles`` are folders that could not be read and sources that failed, the first of many.
+    ``warnings`` are the first of what archives made by this run do not tell of their sources'
+    metadata, ``warning_count`` how many sources they are about.
     ``stopped`` says why the run ended before its end, if it did.
     """
 
@@ -209,4 +222,6 @@ class Summary:
     report: str | None
     adopted: Tally = Tally()
     left_out: Mapping[Why, Tally] = field(default_factory=dict)
+    warnings: tuple[Warned, ...] = ()
+    warning_count: int = 0
     stopped: str | None = None

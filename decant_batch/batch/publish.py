@@ -123,6 +123,7 @@ def _made(
         detail=packed.detail,
         sha256=packed.sha256,
         archive_nbytes=packed.archive_nbytes,
+        warnings=packed.warnings,
     )
 
 

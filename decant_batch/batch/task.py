@@ -73,6 +73,7 @@ def _survey(path: Path, source: Source) -> Survey:
         live_nbytes=memory.live_nbytes(found),
         pixels_nbytes=found.pixels_nbytes,
         tiled=bool(found.geometry.tile_width),
+        document_nbytes=found.document_nbytes,
     )
 
 
@@ -190,7 +191,9 @@ def reserved_bytes() -> int:
     """
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "x.tif")
-        tifffile.imwrite(source, np.zeros((2, 256, 256), np.uint16), photometric="minisblack")
+        tifffile.imwrite(
+            source, np.zeros((2, 256, 256), np.uint16), photometric="minisblack", ome=True
+        )
         pack(source, Path(folder, "x.zarr.zip"))
         verify(Path(folder, "x.zarr.zip"))
     _give_back()

@@ -22,6 +22,7 @@ from decant_batch.batch.model import (
     Summary,
     Tally,
     Trouble,
+    Warned,
     Why,
 )
 from decant_batch.errors import Unusable
@@ -143,6 +144,21 @@ def troubles_text(troubles: Sequence[Trouble], count: int) -> str:
     return "\n".join(lines)
 
 
+def warnings_text(warnings: Sequence[Warned], count: int) -> str:
+    """What archives do not tell of their sources, the first few by name."""
+    if not count:
+        return ""
+    lines = [
+        f"{count_text(count, 'source')} of which viewers are not told all (every byte is kept):"
+    ]
+    lines += [
+        f"  {printable(each.relpath)}: {printable(each.message)}" for each in warnings[:_NAMED]
+    ]
+    if len(warnings) > _NAMED or count > len(warnings):
+        lines.append("  and more, listed by `decant-batch status --json`")
+    return "\n".join(lines)
+
+
 def left_out_text(left_out: Mapping[Why, Tally]) -> str:
     """What the walk passed over, by the reason; a folder counts once, whatever is in it."""
     parts = [
@@ -167,6 +183,7 @@ def summary_text(summary: Summary) -> str:
         _adopted_text(summary.adopted),
         left_out_text(summary.left_out),
         modes_text(summary.modes, summary.reasons),
+        warnings_text(summary.warnings, summary.warning_count),
         troubles_text(summary.troubles, summary.trouble_count),
         lines_of(
             ("ledger", printable(summary.ledger)), ("report", printable(summary.report or ""))

@@ -10,7 +10,7 @@ from typing import Any
 
 from decant_batch.batch.config import Config
 from decant_batch.batch.ledger import Holder, Ledger, PastRun, Standing
-from decant_batch.batch.model import Tally, Trouble
+from decant_batch.batch.model import Tally, Trouble, Warned
 from decant_batch.ui.quantities import bytes_text, count_text, date_text, duration_text, printable
 from decant_batch.ui.report import (
     NEXT_STEP,
@@ -21,10 +21,12 @@ from decant_batch.ui.report import (
     tally_row,
     total,
     troubles_text,
+    warnings_text,
 )
 
 _RUNS_SHOWN = 5
 _TROUBLES_SHOWN = 20
+_WARNINGS_SHOWN = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,8 @@ class Status:
     """What a ledger holds at one moment.
 
     ``vanished`` are sources of earlier runs that are no longer found; ``troubles`` the first of
-    ``trouble_count`` failed sources and unreadable folders. ``holder`` has the run lock, and
+    ``trouble_count`` failed sources and unreadable folders, ``warnings`` the first about
+    ``warning_count`` sources. ``holder`` has the run lock, and
     ``goes_on`` says whether it still lives.
     """
 
@@ -43,6 +46,8 @@ class Status:
     vanished: Tally
     troubles: tuple[Trouble, ...]
     trouble_count: int
+    warnings: tuple[Warned, ...]
+    warning_count: int
     runs: tuple[PastRun, ...]
     holder: Holder | None
     goes_on: bool
@@ -73,6 +78,8 @@ def status_of(config: Config) -> Status:
             vanished=ledger.vanished(),
             troubles=tuple(islice(chain(unreadable, ledger.failures()), _TROUBLES_SHOWN)),
             trouble_count=failed + len(unreadable),
+            warnings=tuple(islice(ledger.warnings(), _WARNINGS_SHOWN)),
+            warning_count=ledger.warning_count(),
             runs=ledger.runs(_RUNS_SHOWN),
             holder=holder,
             goes_on=holder is not None and holder.lives(time.time_ns()),
@@ -114,6 +121,7 @@ def status_text(status: Status) -> str:
         _holder_text(status),
         _states_text(status.states),
         _vanished_text(status.vanished),
+        warnings_text(status.warnings, status.warning_count),
         troubles_text(status.troubles, status.trouble_count),
         _runs_text(status),
     )

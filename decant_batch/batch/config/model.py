@@ -126,6 +126,11 @@ def _within(path: Path, folder: Path) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
+def _beside_the_archives(known: dict[str, Any]) -> Path:
+    # Before pydantic 2.13 a default is made also where the destination was refused.
+    return Path(known.get("destination", "")) / ".decant-batch" / "ledger.sqlite"
+
+
 Seconds = Annotated[float, BeforeValidator(duration)]
 Count = Annotated[int, BeforeValidator(_count)]
 WorkerMemory = Annotated[int, BeforeValidator(_memory)]
@@ -183,9 +188,7 @@ class Config(Section):
 
     source: AbsolutePath
     destination: AbsolutePath
-    ledger: AbsolutePath = Field(
-        default_factory=lambda known: known["destination"] / ".decant-batch" / "ledger.sqlite"
-    )
+    ledger: AbsolutePath = Field(default_factory=_beside_the_archives)
     include: Annotated[tuple[Glob, ...], Field(min_length=1)] = ("**",)
     exclude: tuple[Glob, ...] = ()
     hidden: StrictBool = False

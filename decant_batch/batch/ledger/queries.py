@@ -49,6 +49,15 @@ TROUBLE_COUNT = """
     SELECT (SELECT COUNT(*) FROM trouble WHERE run >= ?)
     + (SELECT COUNT(*) FROM source WHERE state = 'failed' AND seen_run >= ?)"""
 
+WARNINGS = """
+    SELECT warning.id, source.relpath, warning.message
+    FROM warning JOIN source ON source.id = warning.source
+    WHERE source.state = 'archived' AND warning.id > :after AND source.seen_run >= :run
+    AND warning.run >= :since ORDER BY warning.id LIMIT :limit"""
+WARNING_COUNT = """
+    SELECT COUNT(DISTINCT source.id) FROM warning JOIN source ON source.id = warning.source
+    WHERE source.state = 'archived' AND source.seen_run >= ? AND warning.run >= ?"""
+
 STANDING = """
     SELECT source.size, source.mtime_ns, source.state, archive.path, archive.nbytes
     FROM source LEFT JOIN archive ON archive.id = source.archive WHERE source.relpath = ?"""
@@ -160,6 +169,11 @@ SETTLE = """
 TROUBLE = """
     INSERT INTO trouble (run, relpath, failure, message)
     VALUES (:run, :relpath, :failure, :message)"""
+# What an earlier archive of the source warned of is not true of this one.
+UNWARN = "DELETE FROM warning WHERE source = (SELECT id FROM source WHERE relpath = :relpath)"
+WARN = """
+    INSERT INTO warning (run, source, message)
+    SELECT :run, id, :message FROM source WHERE relpath = :relpath"""
 
 # A run begins and ends.
 BEGIN_RUN = """

@@ -24,7 +24,7 @@ from decant_batch.batch.ledger.database import (
 from decant_batch.batch.ledger.lock import Holder, holder_of
 from decant_batch.batch.ledger.rows import ArchiveRow, Attempt, PastRun, SourceRow, Standing
 from decant_batch.batch.ledger.schema import refuse_older, version_of
-from decant_batch.batch.model import FailureClass, Source, Summary, Tally, Trouble
+from decant_batch.batch.model import FailureClass, Source, Summary, Tally, Trouble, Warned
 from decant_batch.errors import UsageError
 
 Others = Literal["report", "verbatim"]
@@ -200,6 +200,17 @@ class Records:
         """Yield the folders that the walk of this run could not read."""
         return self._pages(queries.TROUBLES, self.run)
 
+    def warnings(self) -> Iterator[Warned]:
+        """Yield what archives do not tell of their sources' metadata, of all that are found."""
+        with explained(self.path):
+            walked = self._last_walked()
+        return self._warnings(walked, since=0)
+
+    def warning_count(self) -> int:
+        """Return how many sources ``warnings`` are about."""
+        with explained(self.path), snapshot(self._connection):
+            return int(self._one(queries.WARNING_COUNT, self._last_walked(), 0)[0])
+
     def waiting(self) -> Tally:
         """Return the sources that this run met and did not finish: none, unless it was stopped."""
         with explained(self.path):
@@ -230,7 +241,13 @@ class Records:
                 ledger=str(self.path),
                 report=report,
                 stopped=None if stopped is None else name_of(stopped),
+                warnings=tuple(islice(self._warnings(self.run, since=self.run), _TROUBLES_SHOWN)),
+                warning_count=self._one(queries.WARNING_COUNT, self.run, self.run)[0],
             )
+
+    def _warnings(self, walked: int, *, since: int) -> Iterator[Warned]:
+        found = self._rows(queries.WARNINGS, {"run": walked, "since": since})
+        return map(rows.warned, found)
 
     def _first_troubles(self) -> tuple[Trouble, ...]:
         failures = self._pages(queries.FAILURES, self.run)

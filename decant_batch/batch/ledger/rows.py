@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from decant_batch.archive.model import Mode, Reason
 from decant_batch.batch.ledger.database import name_of
-from decant_batch.batch.model import FailureClass, State, Tally, Trouble
+from decant_batch.batch.model import FailureClass, State, Tally, Trouble, Warned
 
 # Where a source stands in the ledger: ``waiting`` until a run has finished it.
 Standing = State | Literal["waiting"]
@@ -181,3 +181,9 @@ def trouble(row: Row) -> Trouble:
     """Return a row of ``queries.FAILURES`` or ``queries.TROUBLES`` as a value."""
     _id, relpath, failure, message = row
     return Trouble(relpath=name_of(relpath), failure=failure, message=name_of(message))
+
+
+def warned(row: Row) -> Warned:
+    """Return a row of ``queries.WARNINGS`` as a value."""
+    _id, relpath, message = row
+    return Warned(relpath=name_of(relpath), message=name_of(message))

@@ -10,6 +10,7 @@ name is UTF-8 and a BLOB of the file system's own bytes where it is not (``datab
     run ──< job ──< attempt         one archive to make in one run; each time it was tried
     run ──< trouble, tally          what a walk could not read; the states a run left behind
     archive ──< audit               each time an archive was looked at again
+    source ──< warning              what of its metadata its archive does not tell
     lock                            at most one row: the run that may write
 """
 
@@ -129,6 +130,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             result TEXT NOT NULL,
             message NOT NULL DEFAULT '')""",
         "CREATE INDEX audit_archive ON audit (archive, audited_ns)",
+    ),
+    (
+        """CREATE TABLE warning (
+            id INTEGER PRIMARY KEY,
+            run INTEGER NOT NULL REFERENCES run,
+            source INTEGER NOT NULL REFERENCES source,
+            message NOT NULL)""",
+        "CREATE INDEX warning_source ON warning (source)",
     ),
 )
 

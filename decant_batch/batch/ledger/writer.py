@@ -212,7 +212,15 @@ class Ledger(Records):
             self._connection.execute(query, parameters)
         if outcome.state == "archived":
             self._keep(outcome, parameters)
+            self._warn(outcome, parameters)
         self._connection.execute(queries.SETTLE, parameters)
+
+    def _warn(self, outcome: Outcome, parameters: dict[str, object]) -> None:
+        self._connection.execute(queries.UNWARN, parameters)
+        self._connection.executemany(
+            queries.WARN,
+            (parameters | {"message": sql_name(message)} for message in outcome.warnings),
+        )
 
     def _keep(self, outcome: Outcome, parameters: dict[str, object]) -> None:
         kept = self._connection.execute(queries.KEEP_ARCHIVE, parameters)
