@@ -20,7 +20,7 @@ SIDE = 2048
 SCRIPT = """
 import sys
 from pathlib import Path
-from decant_batch.archive import Recipe, pack, restore, verify
+from decant_batch.archive import Pyramid, Recipe, pack, restore, verify
 from decant_batch.batch import memory, task
 from decant_batch.batch.model import Roots, Source
 
@@ -31,14 +31,20 @@ reserved = task.resident_bytes()
 (survey,) = task.survey(Roots(source="/", destination="/"), [met], None)
 if operation == "pack":
     pack(Path(source), Path(archive), recipe=Recipe(threads=threads))
+elif operation == "pyramid":
+    recipe = Recipe(threads=threads, pyramid=Pyramid())
+    pack(Path(source), Path(archive + ".zip"), recipe=recipe)
 elif operation == "verify":
     assert verify(Path(archive), threads=threads)[0].problem is None
 else:
     restore(Path(archive), Path(archive).parent / "back", threads=threads)
 lines = Path("/proc/self/status").read_text().splitlines()
 peak = memory.peak_bytes(dict(line.split(":", 1) for line in lines))
-project = memory.pack_nbytes if operation == "pack" else memory.rebuild_nbytes
-print(reserved, reserved + project(survey, threads), peak)
+if operation in ("pack", "pyramid"):
+    projected = memory.pack_nbytes(survey, threads, pyramid=operation == "pyramid")
+else:
+    projected = memory.rebuild_nbytes(survey, threads)
+print(reserved, reserved + projected, peak)
 """
 
 
@@ -74,14 +80,14 @@ def measure_all(folder: Path, gib: int, threads: int) -> dict[str, Measured]:
     source, archive = folder / f"{gib}.tif", folder / f"{gib}.zarr.zip"
     write_stack(source, gib)
     found = {}
-    for operation in ("pack", "verify", "restore"):
+    for operation in ("pack", "pyramid", "verify", "restore"):
         found[operation] = measured = measure(operation, source, archive, threads)
         print(
             f"{gib} GiB, {threads} threads, {operation:8} reserved {measured.reserved / 2**20:6.1f}"
             f"  projected {measured.projected / 2**20:6.1f}  peak {measured.peak / 2**20:6.1f} MiB"
             f"  projected / peak {measured.projected / measured.peak:.2f}"
         )
-    for path in (source, archive, folder / "back" / source.name):
+    for path in (source, archive, Path(f"{archive}.zip"), folder / "back" / source.name):
         path.unlink()
     return found
 

@@ -12,6 +12,8 @@ import numpy.typing as npt
 Mode = Literal["byte-exact", "verbatim", "series"]
 ByteOrder = Literal["<", ">"]
 ContainerKind = Literal["zip", "folder"]
+# How a pixel of a pyramid's level comes from the four below it.
+Method = Literal["mean", "nearest"]
 Int64s = npt.NDArray[np.int64]
 # Axes of a file, slowest first, each with its length.
 Parts = tuple[tuple[str, int], ...]
@@ -168,11 +170,23 @@ class Metadata:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pyramid:
+    """Levels for viewers: how many below the pixels themselves, and how they are made.
+
+    ``levels`` None means as many as it takes until no side is longer than ``min_size`` pixels.
+    """
+
+    levels: int | None = None
+    min_size: int = 256
+    method: Method = "mean"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """How archives are written; the same recipe and source give the same archive bytes.
 
     ``compressor`` and ``filters`` are numcodecs configurations; ``threads`` encode at once, which
-    changes nothing in the bytes.
+    changes nothing in the bytes. ``pyramid`` None means that no levels are derived.
     """
 
     container: ContainerKind = "zip"
@@ -181,6 +195,7 @@ class Recipe:
     )
     filters: tuple[Mapping[str, Any], ...] = ()
     threads: int = 1
+    pyramid: Pyramid | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from decant_batch.archive.model import Channel, Metadata
+from decant_batch.archive.model import Channel, Metadata, Method
 
 VERSION = "0.4"
 # Where readers of NGFF look for the whole OME-XML; no Zarr node, and nobody has to read it.
@@ -17,13 +17,25 @@ _TYPES = {"t": "time", "c": "channel", "z": "space", "y": "space", "x": "space"}
 _NO_COLOR = "FFFFFF"  # NGFF 0.4 wants one; OME-XML's own default
 
 
+_METHODS: dict[Method, str] = {
+    "mean": "mean of 2 x 2 pixels, integers rounded half up",
+    "nearest": "the first of 2 x 2 pixels",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """The array ``0`` that is to be described: axes in canonical order, numpy's dtype name."""
+    """The array ``0`` that is to be described: axes in canonical order, numpy's dtype name.
+
+    ``levels`` are the shapes (Y, X) of the planes, those of ``0`` first; ``method`` is how the
+    others were made.
+    """
 
     leading: tuple[str, ...]
     ndim: int
     dtype: str
+    levels: tuple[tuple[int, int], ...] = ((1, 1),)
+    method: Method | None = None
 
     @property
     def axes(self) -> list[str]:
@@ -45,9 +57,8 @@ def attributes(name: str, pixels: Described, said: Metadata) -> dict[str, Any]:
                 "version": VERSION,
                 "name": image,
                 "axes": [_axis(axis, said) for axis in pixels.axes],
-                "datasets": [_dataset("0", pixels.axes, said)],
-                "type": "none",
-                "metadata": {"description": "the source's own pixels; no level is derived"},
+                "datasets": list(_datasets(pixels, said)),
+                **_made_by(pixels.method if len(pixels.levels) > 1 else None),
             }
         ]
     }
@@ -72,9 +83,29 @@ def _axis(name: str, said: Metadata) -> dict[str, str]:
     return axis | ({"unit": unit} if unit else {})
 
 
-def _dataset(path: str, axes: Sequence[str], said: Metadata) -> dict[str, Any]:
-    scale = [said.spacing[axis].value if axis in said.spacing else 1.0 for axis in axes]
-    return {"path": path, "coordinateTransformations": [{"type": "scale", "scale": scale}]}
+def _made_by(method: Method | None) -> dict[str, Any]:
+    if method is None:
+        text = "the source's own pixels; no level is derived"
+        return {"type": "none", "metadata": {"description": text}}
+    text = f"0 is the source's own pixels; the levels below are derived: {_METHODS[method]}"
+    return {"type": method, "metadata": {"description": text, "method": f"decant-batch {method}"}}
+
+
+def _datasets(pixels: Described, said: Metadata) -> Iterator[dict[str, Any]]:
+    """Levels with their scale; the mean of pixels lies in their midst, which is a translation."""
+    steps = [said.spacing[axis].value if axis in said.spacing else 1.0 for axis in pixels.axes]
+    factors, shape = {"y": 1, "x": 1}, pixels.levels[0]
+    for number, level in enumerate(pixels.levels):
+        for axis, before, now in zip("yx", shape, level, strict=True):
+            factors[axis] *= 2 if now < before else 1
+        shape = level
+        many = [factors.get(axis, 1) for axis in pixels.axes]
+        scale = [step * factor for step, factor in zip(steps, many, strict=True)]
+        transformations: list[dict[str, Any]] = [{"type": "scale", "scale": scale}]
+        if number and pixels.method == "mean":
+            moved = [step * (factor - 1) / 2 for step, factor in zip(steps, many, strict=True)]
+            transformations.append({"type": "translation", "translation": moved})
+        yield {"path": str(number), "coordinateTransformations": transformations}
 
 
 def _channels(channels: Sequence[Channel], dtype: str) -> Iterator[dict[str, Any]]:

@@ -5,6 +5,7 @@ The four words: *allowed* is what a worker may use, *reserved* what it takes whe
 A job packs and then verifies, so its projection is reserved + the larger of the two::
 
     pack    live pages + threads x (page [x 2 if tiled] + 2 x encoded bound)
+            + threads x (levels + 2 x encoded bound, a third of a page's) with a pyramid
             + husk blocks alike + one I/O block + the layout + the source's text, parsed
     verify  live pages + threads x (page [x 2 if tiled] + 2 x encoded bound)
             + one husk block + the layout, as read from the manifest
@@ -22,9 +23,11 @@ import numpy as np
 
 from decant_batch.archive import husk
 from decant_batch.archive.codecs import encoded_bound
+from decant_batch.archive.encoding import IO_BLOCK_NBYTES
 from decant_batch.archive.husk import GAP, HUSK_BLOCK_NBYTES
 from decant_batch.archive.model import Layout
-from decant_batch.archive.pack import IO_BLOCK_NBYTES, VERBATIM_CHUNK_NBYTES
+from decant_batch.archive.pack import VERBATIM_CHUNK_NBYTES
+from decant_batch.archive.pyramid import PART_NBYTES
 from decant_batch.batch.model import Survey
 
 # What an idle worker has more after hundreds of sources than after one: heap with holes, caches of
@@ -40,6 +43,8 @@ DOCUMENT_FACTOR = 6
 # zstd's contexts, threads' stacks, the source's and the archive's open files.
 FIXED_NBYTES = 7 << 20
 THREAD_NBYTES = 1 << 20
+# While a part of a level is summed: the part padded; a quarter shifted, its remainder, their sums.
+_PARTS = 2
 # Larger buffers are mapped one by one and go back when they are freed (glibc, mallopt(3)).
 HEAP_NBYTES = 32 << 20
 
@@ -61,16 +66,18 @@ def live_nbytes(layout: Layout) -> int:
     return int(np.max(live)) * layout.geometry.page_nbytes if len(live) else 0
 
 
-def job_nbytes(survey: Survey, threads: int) -> int:
+def job_nbytes(survey: Survey, threads: int, *, pyramid: bool = False) -> int:
     """Bytes that packing and then verifying one source take beside what is reserved."""
-    return max(pack_nbytes(survey, threads), rebuild_nbytes(survey, threads))
+    return max(pack_nbytes(survey, threads, pyramid=pyramid), rebuild_nbytes(survey, threads))
 
 
-def pack_nbytes(survey: Survey, threads: int) -> int:
-    """Bytes that packing one source takes."""
+def pack_nbytes(survey: Survey, threads: int, *, pyramid: bool = False) -> int:
+    """Bytes that packing one source takes; ``pyramid`` says that levels are derived."""
     if survey.mode == "verbatim":
         return _shared(threads) + _blocks(VERBATIM_CHUNK_NBYTES, threads)
     pages = _pages(survey, threads) + threads * _encoding(survey.page_nbytes)
+    if pyramid:
+        pages += threads * _levels(survey.page_nbytes)
     documents = DOCUMENT_FACTOR * survey.document_nbytes + _layout(survey)
     return _shared(threads) + pages + _blocks(HUSK_BLOCK_NBYTES, threads) + documents
 
@@ -91,6 +98,12 @@ def _shared(threads: int) -> int:
 def _pages(survey: Survey, threads: int) -> int:
     """Pages that are live, and those in threads' hands; tiles are moved into a second buffer."""
     return survey.live_nbytes + threads * survey.page_nbytes * (2 if survey.tiled else 1)
+
+
+def _levels(page_nbytes: int) -> int:
+    """What a thread takes to derive levels: they add up to a third of a page at the most."""
+    third = page_nbytes // 3
+    return third + 2 * encoded_bound(third) + _PARTS * PART_NBYTES
 
 
 def _layout(survey: Survey) -> int:

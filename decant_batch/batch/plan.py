@@ -77,7 +77,8 @@ def _with_memory(
     )
     ways = [(each, threads) for each in (survey, verbatim) for threads in (terms.recipe.threads, 1)]
     for way, threads in ways:
-        projected = terms.reserved + memory.job_nbytes(way, threads)
+        nbytes = memory.job_nbytes(way, threads, pyramid=terms.recipe.pyramid is not None)
+        projected = terms.reserved + nbytes
         if projected <= terms.allowed:
             return Job(
                 source=survey.source,

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decant_batch.archive.model import Recipe
+from decant_batch.archive.model import Pyramid, Recipe
 from decant_batch.batch import config as config_package
 from decant_batch.batch.config import Cluster, Config, Usable, load, model, usable
 from decant_batch.batch.config.quantities import duration, size
@@ -77,7 +77,8 @@ def test_every_key_is_taken(loaded: Load, tmp_path: Path) -> None:
         "ledger: state/l.sqlite\ninclude: ['*.tif', '2024/**']\nexclude: [2026-03-01, 010, 1:30]\n"
         "hidden: true\nlitter: true\nothers: verbatim\nsettle: 2h\n"
         "archive:\n  container: folder\n  codec: null\n  filters: [{id: zlib, level: 1}]\n"
-        "  threads: 3\ncluster: {kind: local, workers: 2, memory: 1.5 GiB}\n"
+        "  threads: 3\n  pyramid: {levels: 2, min_size: 64, method: nearest}\n"
+        "cluster: {kind: local, workers: 2, memory: 1.5 GiB}\n"
     )
 
     assert config.ledger == tmp_path / "state/l.sqlite"
@@ -88,9 +89,26 @@ def test_every_key_is_taken(loaded: Load, tmp_path: Path) -> None:
     assert config.litter
     assert (config.others, config.settle) == ("verbatim", 7200)
     assert config.recipe == Recipe(
-        container="folder", compressor=None, filters=({"id": "zlib", "level": 1},), threads=3
+        container="folder",
+        compressor=None,
+        filters=({"id": "zlib", "level": 1},),
+        threads=3,
+        pyramid=Pyramid(levels=2, min_size=64, method="nearest"),
     )
     assert (config.cluster.workers, config.cluster.memory) == (2, 3 << 29)
+
+
+@pytest.mark.parametrize("text", ["{}", "{levels: auto}", "{min_size: 256, method: mean}"])
+def test_a_pyramid_is_asked_for_and_its_keys_have_defaults(loaded: Load, text: str) -> None:
+    assert loaded(f"archive: {{pyramid: {text}}}").recipe.pyramid == Pyramid()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{levels: 0}", "{levels: true}", "{levels: '2'}", "{min_size: 0}", "{method: sum}", "3"],
+)
+def test_a_pyramid_that_cannot_be_is_refused(loaded: Load, text: str) -> None:
+    assert "archive.pyramid" in _refusal(loaded, f"archive: {{pyramid: {text}}}")
 
 
 def test_a_config_is_a_value(loaded: Load) -> None:

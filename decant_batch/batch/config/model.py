@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from decant_batch.archive.model import ContainerKind, Recipe
+from decant_batch.archive.model import ContainerKind, Method, Pyramid, Recipe
 from decant_batch.batch.config.machine import usable
 from decant_batch.batch.config.quantities import duration, size
 
@@ -35,6 +35,8 @@ _WORTH_A_WORKER = 1 << 30
 _LEAST_WORKER = 256 << 20
 _AUTO = 0  # stands for "auto" until the cores and the memory have been looked up
 _RECIPE = Recipe()
+_PYRAMID = Pyramid()
+_MOST_LEVELS = 30  # halves a plane of any size to one pixel
 # numcodecs takes most options without a look; what comes of them later has no common base.
 _CODEC_ERRORS = (
     ValueError,
@@ -149,6 +151,20 @@ class Section(BaseModel):
         object.__setattr__(self, name, value)
 
 
+def _levels(raw: object) -> object:
+    return None if raw == "auto" else raw
+
+
+class Levels(Section):
+    """Levels for viewers below the pixels themselves; ``levels: auto`` goes by ``min_size``."""
+
+    levels: Annotated[
+        Annotated[int, Field(strict=True, ge=1, le=_MOST_LEVELS)] | None, BeforeValidator(_levels)
+    ] = None
+    min_size: Annotated[int, Field(strict=True, ge=1)] = _PYRAMID.min_size
+    method: Method = _PYRAMID.method
+
+
 class Archive(Section):
     """How archives are written. ``threads`` encode at once within one worker."""
 
@@ -158,6 +174,7 @@ class Archive(Section):
     )
     filters: tuple[Codec, ...] = ()
     threads: Count = _AUTO
+    pyramid: Levels | None = None
 
 
 class Cluster(Section):
@@ -234,6 +251,7 @@ class Config(Section):
             compressor=self.archive.codec,
             filters=self.archive.filters,
             threads=self.archive.threads,
+            pyramid=Pyramid(**dict(levels)) if (levels := self.archive.pyramid) else None,
         )
 
     def as_json(self) -> str:
