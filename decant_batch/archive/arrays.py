@@ -51,8 +51,13 @@ def dump(document: Mapping[str, Any]) -> bytes:
 
 def create(container: Container, array: Array) -> None:
     """Write the array's ``.zarray``."""
+    container.set(f"{array.name}/.zarray", document(array))
+
+
+def document(array: Array) -> bytes:
+    """The array's ``.zarray``."""
     codings = array.coding
-    document = {
+    fields = {
         "zarr_format": 2,
         "shape": array.shape,
         "chunks": array.chunks,
@@ -63,7 +68,7 @@ def create(container: Container, array: Array) -> None:
         "order": array.order,
         "dimension_separator": array.separator,
     }
-    container.set(f"{array.name}/.zarray", dump(document))
+    return dump(fields)
 
 
 def open_array(container: Container, name: str) -> Array:

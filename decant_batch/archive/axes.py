@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from decant_batch.archive.model import Parts
+from decant_batch.archive.model import Grid, Parts
 from decant_batch.archive.segments import Segments, sample_pages
 
 # Beyond this many IFDs tifffile is not asked: its series hold every page and compare them all.
@@ -22,6 +22,7 @@ _KINDS = ("shaped", "ome", "imagej", "lsm", "stk")
 # NGFF's name for tifffile's letter; the earlier ones are placed first, others take what is left.
 _NAMES = {"T": "t", "Z": "z", "C": "c", "S": "c", "E": "c"}
 _FREE = ("z", "t", "c")
+_TAKEN = ("z", "t", "c", "y", "x", "s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,22 +159,51 @@ def _named(
     letters: str, leading: tuple[int, ...], order: Sequence[int], *, planes_per_ifd: int
 ) -> Stack:
     """Axes by their NGFF names, those merged that NGFF has no place for."""
-    places = _places(letters)
-    axes: list[str] = []
-    parts: list[list[tuple[str, int]]] = []
-    for place, letter, length in zip(places, letters, leading, strict=True):
-        if not axes or place not in ("", axes[-1]):
-            axes.append(place)
-            parts.append([])
-        parts[-1].append((letter.lower(), length))
-    if not axes:
-        axes, parts = ["z"], [[("z", 1)]]
+    parts = [(letter.lower(), length) for letter, length in zip(letters, leading, strict=True)]
+    grid = _merged(parts, _places(letters))
     return Stack(
-        axes=tuple(axes),
-        leading=tuple(math.prod(length for _, length in each) for each in parts),
+        axes=grid.axes,
+        leading=grid.leading,
         order=order,
         planes_per_ifd=planes_per_ifd,
-        merged={axis: tuple(each) for axis, each in zip(axes, parts, strict=True) if len(each) > 1},
+        merged=grid.merged,
+    )
+
+
+def gridded(parts: Parts) -> Grid:
+    """The leading axes of a series from all its axes, slowest first, the members' own ones last.
+
+    ``t``, ``z`` and ``c`` keep their names, and so does one other axis where there is no ``c``:
+    NGFF 0.4 has one place between time and space. The rest are merged, see ``_places``.
+    """
+    names = [name for name, _ in parts]
+    places = [
+        name if name in _FREE and names.index(name) == i else "" for i, name in enumerate(names)
+    ]
+    if "c" not in places:
+        other = next((i for i, name in enumerate(names) if name not in _TAKEN), None)
+        if other is not None:
+            places[other] = names[other]
+    return _merged(parts, _filled(places))
+
+
+def _merged(parts: Parts, places: Sequence[str]) -> Grid:
+    """Axes by their places; those that stand beside each other in one place become one."""
+    axes: list[str] = []
+    made_of: list[list[tuple[str, int]]] = []
+    for place, part in zip(places, parts, strict=True):
+        if not axes or place != axes[-1]:
+            axes.append(place)
+            made_of.append([])
+        made_of[-1].append(part)
+    if not axes:
+        axes, made_of = ["z"], [[("z", 1)]]
+    return Grid(
+        axes=tuple(axes),
+        leading=tuple(math.prod(length for _, length in each) for each in made_of),
+        merged={
+            axis: tuple(each) for axis, each in zip(axes, made_of, strict=True) if len(each) > 1
+        },
     )
 
 
@@ -191,7 +221,13 @@ def _places(letters: str) -> list[str]:
         free = [axis for axis in _FREE if axis not in places]
         if not place and free and letters[i] != "S":  # samples are no depth and no time
             places[i] = free[0]
+    return _filled(places)
+
+
+def _filled(places: Sequence[str]) -> list[str]:
+    """Places with the empty ones filled by the one before, or after where none is before."""
+    filled = list(places)
     first = next((place for place in places if place), "z")
-    for i, place in enumerate(places):
-        places[i] = place or (places[i - 1] if i else first)
-    return places
+    for i, place in enumerate(filled):
+        filled[i] = place or (filled[i - 1] if i else first)
+    return filled

@@ -55,6 +55,10 @@ class Container(ABC):
         """Write ``value`` as ``key``. Raises ValueError where the key was written before."""
 
     @abstractmethod
+    def set_parts(self, key: str, parts: Iterable[bytes]) -> None:
+        """Write ``key`` from its parts, of which one is held at a time. Raises as ``set``."""
+
+    @abstractmethod
     def list(self) -> Sequence[str]:
         """All keys; a zip's directory entries are not keys."""
 
@@ -218,6 +222,20 @@ class ZipWriter(Container):
         self._write(value)
         self._entries[key] = entry
 
+    def set_parts(self, key: str, parts: Iterable[bytes]) -> None:
+        """Append the entry ``key``; its header, which tells length and CRC, is written last."""
+        if key in self._entries:
+            raise ValueError(f"{key}: written before; a container takes each key once")
+        offset, crc, nbytes = self._offset, 0, 0
+        self._write(ziprecords.local_header(key, Entry(crc=0, nbytes=0, offset=offset)))
+        for part in parts:
+            crc, nbytes = zlib.crc32(part, crc), nbytes + len(part)
+            self._write(part)
+        self._entries[key] = entry = Entry(crc=crc, nbytes=nbytes, offset=offset)
+        self._file.seek(offset)
+        self._file.write(ziprecords.local_header(key, entry))
+        self._file.seek(0, os.SEEK_END)
+
     def list(self) -> Sequence[str]:
         """Keys written so far."""
         return tuple(self._entries)
@@ -290,6 +308,11 @@ class ZipReader(Container):
         """Refuse: an archive is never changed."""
         raise ValueError(f"{self.path}: open for reading; {key} cannot be written")
 
+    def set_parts(self, key: str, parts: Iterable[bytes]) -> None:
+        """Refuse: an archive is never changed."""
+        del parts
+        self.set(key, b"")
+
     def list(self) -> Sequence[str]:
         """Keys in the order of the central directory."""
         return [name for name in self._zip.namelist() if not name.endswith("/")]
@@ -335,13 +358,17 @@ class FolderContainer(Container):
 
     def set(self, key: str, value: bytes | memoryview) -> None:
         """Write the key's file and bring it to stable storage."""
+        self.set_parts(key, (value,))
+
+    def set_parts(self, key: str, parts: Iterable[bytes | memoryview]) -> None:
+        """Write the key's file part by part and bring it to stable storage."""
         if not self._new:
             raise ValueError(f"{self.path}: open for reading; {key} cannot be written")
         file = self._file(key)
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
             with file.open("xb") as handle:
-                handle.write(value)
+                handle.writelines(parts)
                 handle.flush()
                 os.fsync(handle.fileno())
                 forget(handle.fileno())

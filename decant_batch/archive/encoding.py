@@ -98,6 +98,12 @@ class Pipeline:
             self._write_oldest()
         self._row.append((keys, self._pool.submit(encode, *args)))
 
+    def put(self, key: str, value: bytes) -> None:
+        """Write ``value`` in its turn."""
+        done = Future[Sequence[Encoded]]()
+        done.set_result([value])
+        self._row.append(([key], done))
+
     def flush(self) -> None:
         """Write what is still in the row."""
         while self._row:

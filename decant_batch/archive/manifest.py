@@ -8,7 +8,7 @@ Layout like the one that packing works from.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -22,6 +22,8 @@ from decant_batch.archive.names import is_safe
 from decant_batch.errors import ArchiveDamaged, UnknownFormat
 
 KEY = ".decant/manifest.json"
+# Of a series: what the records of its members have no field for, in their order.
+STAMPS = ".decant/members.json"
 FORMAT = 1
 
 _Int63 = Annotated[int, Field(ge=0, lt=2**63)]
@@ -249,6 +251,56 @@ def dump_byte_exact(found: Layout, **fields: str | int) -> bytes:
     )
     # Pages are put in as text: a million of them are never held as objects.
     return rest.replace(b'"pages":[]', b'"pages":[' + pages + b"]", 1)
+
+
+def dump_member(found: Layout, husk_array: str, **fields: str | int) -> bytes:
+    """Canonical JSON of one member's record in a consolidated series; see ``dump_byte_exact``."""
+    pages = b",".join(dump(_page_record(found, i)) for i in range(found.page_count))
+    rest = dump(
+        {
+            "byteorder": found.geometry.byteorder,
+            "husk_array": husk_array,
+            "husk_raw_size": found.husk_nbytes,
+            "original_size": found.size,
+            "pages": [],
+            "subarchive": "",
+            **fields,
+        }
+    )
+    return rest.replace(b'"pages":[]', b'"pages":[' + pages + b"]", 1)
+
+
+def dump_bundle(subarchive: str, **fields: str | int) -> bytes:
+    """Canonical JSON of one member's record in a nested series."""
+    return dump(
+        {"husk_array": "", "husk_raw_size": 0, "pages": [], "subarchive": subarchive, **fields}
+    )
+
+
+def dump_series(
+    members: Iterable[bytes], plane_order: Sequence[str], *, consolidated: bool, **fields: str
+) -> Iterator[bytes]:
+    """Canonical JSON of the manifest of a series, in parts; ``members`` are records in JSON."""
+    document = dump(
+        {
+            "format": FORMAT,
+            "mode": "series",
+            "byteorder": "<",
+            "original_size": 0,
+            "original_sha256": "",
+            "plane_order": plane_order,
+            "husk_raw_size": 0,
+            "members": [],
+            "series_consolidated": consolidated,
+            "pages": [],
+            **fields,
+        }
+    )
+    before, after = document.split(b'"members":[]', 1)
+    yield before + b'"members":['
+    for number, member in enumerate(members):
+        yield b"," + member if number else member
+    yield b"]" + after
 
 
 def _page_record(found: Layout, i: int) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -209,6 +210,34 @@ class Stamp:
     relpath: str | None = None
     mtime_ns: int | None = None
     mode: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """The planes that the members of a series fill together.
+
+    ``axes`` and ``leading`` are the names and lengths of the leading axes in storage order, the
+    members' own axes last; ``merged`` as in ``Layout``. ``labels`` name the channels, if their axis
+    does.
+    """
+
+    axes: tuple[str, ...]
+    leading: tuple[int, ...]
+    merged: Mapping[str, Parts] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One source of a series: where it is, and what the manifest has no field for.
+
+    ``index[i]`` is the place of the source's page ``i``, in the order of its own storage index,
+    among the planes of the grid; None where members follow each other, each with all its pages.
+    """
+
+    path: Path
+    stamp: Stamp
+    index: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

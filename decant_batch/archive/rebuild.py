@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,17 +62,32 @@ def originals(container: Container) -> list[Original]:
                 manifest=found,
             )
         ]
+    stamps = _member_stamps(container, len(found.members))
     return [
         Original(
-            relpath=member.relpath,
+            relpath=stamp.relpath or member.relpath,
             size=member.original_size,
             sha256=member.original_sha256,
-            stamp=Stamp(),
+            stamp=stamp,
             manifest=found,
             member=member,
         )
-        for member in found.members
+        for member, stamp in zip(found.members, stamps, strict=True)
     ]
+
+
+def _member_stamps(container: Container, count: int) -> list[Stamp]:
+    """What is recorded of each member beside its bytes; empty where nothing is, or not of all."""
+    try:
+        documents = json.loads(container.get(manifest.STAMPS))
+    except (KeyError, ValueError, RecursionError):
+        documents = []
+    if not isinstance(documents, list) or len(documents) != count:
+        return [Stamp()] * count
+    stamps = [_stamp(document, container) for document in documents]
+    if len({stamp.relpath for stamp in stamps}) != count:
+        return [Stamp()] * count
+    return stamps
 
 
 def read_stamp(container: Container) -> Stamp:
@@ -84,12 +100,19 @@ def read_stamp(container: Container) -> Stamp:
     """
     try:
         document = json.loads(container.get(".zattrs"))["decant"]["source"]
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        return Stamp()  # an archive from elsewhere: the manifest's name stands
+    return _stamp(document, container)
+
+
+def _stamp(document: Any, container: Container) -> Stamp:  # noqa: ANN401 - JSON
+    try:
         relpath = document.get("relpath")
         exact = document.get("relpath_bytes") or document.get("name_bytes")
         relpath = names.from_hex(exact) if exact else relpath
         mtime_ns, mode = document.get("mtime_ns"), document.get("mode")
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        return Stamp()  # an archive from elsewhere: the manifest's name stands
+    except (TypeError, ValueError, AttributeError):
+        return Stamp()
     # Names that another system could not hold are written in hexadecimal: only what would leave
     # the folder here is refused.
     parts = relpath.split("/") if isinstance(relpath, str) else []
