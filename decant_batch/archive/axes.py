@@ -159,7 +159,7 @@ def _named(
     letters: str, leading: tuple[int, ...], order: Sequence[int], *, planes_per_ifd: int
 ) -> Stack:
     """Axes by their NGFF names, those merged that NGFF has no place for."""
-    parts = [(letter.lower(), length) for letter, length in zip(letters, leading, strict=True)]
+    parts = tuple((letter.lower(), length) for letter, length in zip(letters, leading, strict=True))
     grid = _merged(parts, _places(letters))
     return Stack(
         axes=grid.axes,

@@ -56,8 +56,8 @@ def pack_series(
 ) -> tuple[Packed, list[str]]:
     """Write the consolidated archive of ``members`` at ``archive``; their sha256 beside it.
 
-    Members are in the order of the grid's planes, which they fill; that they do is not checked. As with ``pack``, the archive is complete
-    afterwards, but not proved.
+    Members are in the order of the grid's planes, which they fill; that they do is not checked. As
+    with ``pack``, the archive is complete afterwards, but not proved.
 
     Raises
     ------

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from decant_batch.archive.model import Mode, Reason, Recipe
+from decant_batch.archive.model import Grid, Mode, Parts, Reason, Recipe
 
 # Where a source stands after a run has met it: each is in exactly one state.
 State = Literal[
@@ -22,6 +22,9 @@ FailureClass = Literal[
     "permanent",  # trying again cannot help until someone acts
     "destination",  # the destination is full or read-only: the run stops
 ]
+
+# How members of a series are kept: in one shared array, each on its own, or as it can be had.
+SeriesLayout = Literal["auto", "consolidated", "nested"]
 
 # Why a run that was interrupted stopped.
 INTERRUPTED = "interrupted"
@@ -58,6 +61,96 @@ class Source:
     size: int
     mtime_ns: int
     mode: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """The series that a source belongs to, and where on its axes it stands.
+
+    ``stem`` is the path of the series' archive below the destination, without suffix. Sources of
+    one stem and another ``identity`` are of different series that would have one archive.
+    """
+
+    stem: str
+    axes: tuple[str, ...]
+    layout: SeriesLayout
+    values: tuple[str, ...]
+    identity: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arranged:
+    """Members in the order of their grid: ``order[k]`` is the k-th, ``lengths`` are the axes'.
+
+    ``problem`` says why they do not fill the grid; ``labels`` name the channels, if anything does.
+    """
+
+    order: tuple[int, ...]
+    lengths: tuple[int, ...]
+    labels: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Members of one series, in the order of its archive.
+
+    ``own`` are the axes by which they were found, slowest first, with the lengths that
+    ``arranged`` gave them; ``problem`` says why the series cannot be consolidated.
+    """
+
+    stem: str
+    layout: SeriesLayout
+    members: tuple[Source, ...]
+    own: Parts = ()
+    labels: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesSurvey:
+    """What reading only the members' headers told us.
+
+    ``largest`` has the numbers of the member that takes most memory, ``grid`` the planes that all
+    fill together; ``problem`` says why they cannot be consolidated. ``moved`` and ``trouble`` as in
+    ``Survey``, of the first member that has one; ``others`` counts members that are no TIFF.
+    """
+
+    series: Series
+    grid: Grid | None
+    largest: Survey
+    problem: str = ""
+    moved: str = ""
+    trouble: Trouble | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesJob:
+    """One consolidated archive to make. ``archives`` are the names to try, below the destination.
+
+    Each is a pair: the name, and the one that a nested archive of the same version would have.
+    """
+
+    series: Series
+    grid: Grid
+    archives: tuple[tuple[str, str], ...]
+    recipe: Recipe
+    projected_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closing:
+    """One nested series whose bundles stand in ``staging``: what is left is to give it its name.
+
+    ``hashes`` are the members' sha256, ``archives`` as in ``SeriesJob``; ``reason`` says why the
+    series is not consolidated.
+    """
+
+    series: Series
+    staging: str
+    hashes: tuple[str, ...]
+    archives: tuple[tuple[str, str], ...]
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import zarr
 import zarr.storage
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decant_batch.archive import (
@@ -39,7 +39,9 @@ from tests import tiffs
 from tests.recover import recover
 from tests.tiffs import TiffSpec
 
-anywhere = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+anywhere = settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 STAMP = Stamp(mtime_ns=1_700_000_000_000_000_000, mode=0o640)
 
 
