@@ -40,6 +40,8 @@ SEGMENT_RECORD_NBYTES = 340
 # OME-XML and its like while it is read, for each of its bytes (measured: 6 at 1.4 MB of 10 000
 # planes, 4.3 at 13 MB).
 DOCUMENT_FACTOR = 6
+# A member of a consolidated series: its path, its names in the zip's directory, its record.
+MEMBER_NBYTES = 9000
 # zstd's contexts, threads' stacks, the source's and the archive's open files.
 FIXED_NBYTES = 7 << 20
 THREAD_NBYTES = 1 << 20
@@ -80,6 +82,14 @@ def pack_nbytes(survey: Survey, threads: int, *, pyramid: bool = False) -> int:
         pages += threads * _levels(survey.page_nbytes)
     documents = DOCUMENT_FACTOR * survey.document_nbytes + _layout(survey)
     return _shared(threads) + pages + _blocks(HUSK_BLOCK_NBYTES, threads) + documents
+
+
+def series_nbytes(largest: Survey, threads: int, *, members: int, pyramid: bool = False) -> int:
+    """Bytes that packing and then verifying a consolidated series takes.
+
+    It is what the member that takes most does, and a record of each.
+    """
+    return job_nbytes(largest, threads, pyramid=pyramid) + members * MEMBER_NBYTES
 
 
 def rebuild_nbytes(survey: Survey, threads: int) -> int:

@@ -108,6 +108,41 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EnrolledMember:
+    """One member as the ledger has it; ``bundle`` is its archive in a nested series not yet whole.
+
+    The bundle is of the member as it is now: of its size and time.
+    """
+
+    source: Source
+    values: tuple[str, ...]
+    identity: str
+    bundle: str | None
+    sha256: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enrolled:
+    """One series as the ledger has it; ``staging`` is where its bundles are gathered, if so."""
+
+    stem: str
+    axes: tuple[str, ...]
+    layout: SeriesLayout
+    staging: str | None
+    members: tuple[EnrolledMember, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesOutcome:
+    """What became of a series: ``outcome`` is its first member's, ``hashes`` those of all."""
+
+    series: Series
+    outcome: Outcome
+    hashes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesSurvey:
     """What reading only the members' headers told us.
 
@@ -136,6 +171,14 @@ class SeriesJob:
     archives: tuple[tuple[str, str], ...]
     recipe: Recipe
     projected_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nesting:
+    """A series whose members get a bundle each; ``reason`` says why it is not consolidated."""
+
+    series: Series
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

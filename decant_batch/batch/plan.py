@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from decant_batch.archive.model import Recipe
+from decant_batch.archive.model import ContainerKind, Recipe
 from decant_batch.batch import memory
-from decant_batch.batch.model import Job, Outcome, Survey
+from decant_batch.batch.model import Job, Nesting, Outcome, SeriesJob, SeriesSurvey, Survey
 
 MAX_NAME_NBYTES = 255  # of one part of a path, on the file systems of the day
 _FURTHER = 10  # names tried where a lost ledger no longer knows how many versions there are
@@ -55,6 +55,85 @@ def job(survey: Survey, terms: Terms, version: int) -> Job | Outcome:
     return _with_memory(survey, archive, tuple(filter(_fits, further)), terms)
 
 
+def bundle(survey: Survey, archive: str, terms: Terms) -> Job | Outcome:
+    """The job for a member of a nested series: an archive of its own, whatever it is.
+
+    ``archive`` is the bundle's path; see ``job``.
+    """
+    if survey.moved or survey.trouble is not None:
+        return job(survey, terms, 1)
+    return _with_memory(survey, archive, (), terms, container="zip")
+
+
+def series(survey: SeriesSurvey, terms: Terms) -> SeriesJob | Nesting | Outcome:
+    """What is to be made of a series: one job, bundles and why, or why it cannot be had.
+
+    An Outcome is that of the first member, and what becomes of all.
+    """
+    found = survey.series
+    first = found.members[0]
+    if survey.moved:
+        return Outcome(source=first, state="changing", message=survey.moved)
+    if survey.trouble is not None:
+        return Outcome(
+            source=first,
+            state="failed",
+            failure=survey.trouble.failure,
+            message=survey.trouble.message,
+        )
+    problem = survey.problem or ("the config says so" if found.layout == "nested" else "")
+    pack_as = [] if problem else _consolidated(survey, terms)
+    for item in pack_as:
+        if item.projected_bytes <= terms.allowed:
+            return item
+    if pack_as:
+        problem = f"needs {item.projected_bytes} bytes of memory, a worker may take {terms.allowed}"
+    if found.layout == "consolidated":
+        return Outcome(
+            source=first,
+            state="failed",
+            failure="permanent",
+            message=f"{found.stem}: cannot be consolidated: {problem}; mend that, or write"
+            " `layout: auto`",
+        )
+    return Nesting(series=found, reason=problem)
+
+
+def _consolidated(survey: SeriesSurvey, terms: Terms) -> list[SeriesJob]:
+    """The ways in which a series can be one job, that with most threads first."""
+    assert survey.grid is not None
+    jobs = []
+    for threads in (terms.recipe.threads, 1):
+        nbytes = memory.series_nbytes(
+            survey.largest,
+            threads,
+            members=len(survey.series.members),
+            pyramid=terms.recipe.pyramid is not None,
+        )
+        jobs.append(
+            SeriesJob(
+                series=survey.series,
+                grid=survey.grid,
+                archives=series_names(survey.series.stem, terms.recipe.container),
+                recipe=replace(terms.recipe, threads=threads),
+                projected_bytes=terms.reserved + nbytes,
+            )
+        )
+    return jobs
+
+
+def series_names(stem: str, container: ContainerKind) -> tuple[tuple[str, str], ...]:
+    """Names to try for a series' archive, each with the one it would have in the other layout.
+
+    A version is one number for both: which is the later one must be seen.
+    """
+    names = []
+    for number in range(1, 1 + _FURTHER):
+        both = [archive_name(stem, Recipe(container=kind), number) for kind in ("zip", "folder")]
+        names.append((both[0], both[1]) if container == "zip" else (both[1], both[0]))
+    return tuple(each for each in names if all(map(_fits, each)))
+
+
 def _fits(archive: str) -> bool:
     return len(PurePosixPath(archive).name.encode("utf-8", "surrogateescape")) <= MAX_NAME_NBYTES
 
@@ -66,7 +145,11 @@ def archive_name(relpath: str, recipe: Recipe, version: int) -> str:
 
 
 def _with_memory(
-    survey: Survey, archive: str, further: tuple[str, ...], terms: Terms
+    survey: Survey,
+    archive: str,
+    further: tuple[str, ...],
+    terms: Terms,
+    container: ContainerKind | None = None,
 ) -> Job | Outcome:
     """The job where it fits: with all its threads, with one, verbatim; else a refusal."""
     verbatim = replace(
@@ -87,7 +170,9 @@ def _with_memory(
                 mode=way.mode,
                 reason=way.reason,
                 detail=way.detail,
-                recipe=replace(terms.recipe, threads=threads),
+                recipe=replace(
+                    terms.recipe, threads=threads, container=container or terms.recipe.container
+                ),
                 projected_bytes=projected,
             )
     return _refused(

@@ -28,7 +28,7 @@ from decant_batch.batch.model import Job, Outcome, Roots, Source
 from decant_batch.errors import ArchiveDamaged, NameTaken, SourceChanged
 
 _MOVE = "move one of them away, then run again"
-_DAMAGED = "this archive is damaged; move it away, then run again: it is made anew"
+DAMAGED = "this archive is damaged; move it away, then run again: it is made anew"
 _TAKEN = (
     "something else, or a damaged archive, stands at the archive's name; move it away, then run"
     " again"
@@ -55,7 +55,7 @@ def make(roots: Roots, job: Job, temporary: str, report: Report) -> Outcome:
     for archive, found in places(roots, job):
         if found is None:
             return _made(roots, job, path, archive, temporary, report)
-        sha256 = sha256 or _sha256(path)
+        sha256 = sha256 or sha256_of(path)
         check_still(path, job.source)
         if found.sha256 == sha256:
             return _adopted(job, archive, Path(roots.destination, archive), found)
@@ -74,7 +74,7 @@ def places(roots: Roots, job: Job) -> Iterator[tuple[str, Held | None]]:
     root = Path(roots.destination)
     for archive in (job.archive, *job.further):
         final = root / archive
-        _refuse_obstacles(final, root)
+        refuse_obstacles(final, root)
         if not os.path.lexists(final):
             yield archive, None
             return
@@ -107,13 +107,13 @@ def _made(
     roots: Roots, job: Job, path: Path, archive: str, temporary: str, report: Report
 ) -> Outcome:
     root, final, partial = (Path(roots.destination, name) for name in ("", archive, temporary))
-    _make_folders(final.parent, root)
+    make_folders(final.parent, root)
     try:
         packed = _proved(path, partial, job, report)
         check_still(path, job.source)
-        _publish(partial, final)
+        publish(partial, final)
     finally:
-        _remove(partial)
+        remove(partial)
     return Outcome(
         source=job.source,
         state="archived",
@@ -159,7 +159,7 @@ def _packed(
     path: Path, partial: Path, job: Job, found: Layout | Refusal, report: Report
 ) -> tuple[Packed, str | None]:
     """What was packed at ``partial``, and what is wrong with it; wiped first if something stood."""
-    _remove(partial)
+    remove(partial)
     source = job.source
     stamp = Stamp(relpath=source.relpath, mtime_ns=source.mtime_ns, mode=source.mode)
     packed = pack(path, partial, recipe=job.recipe, stamp=stamp, found=found, report=report)
@@ -177,7 +177,7 @@ def _problem(archive: Path, threads: int, sha256: str) -> str | None:
     return proved[0].problem
 
 
-def _refuse_obstacles(final: Path, root: Path) -> None:
+def refuse_obstacles(final: Path, root: Path) -> None:
     """An archive has no place below a file, or below a folder that is another source's archive."""
     for folder in final.parents:
         if folder == root:
@@ -188,7 +188,7 @@ def _refuse_obstacles(final: Path, root: Path) -> None:
             raise NameTaken(f"{folder}: no folder, and {final.name} must go into it; {_MOVE}")
 
 
-def _make_folders(folder: Path, root: Path) -> None:
+def make_folders(folder: Path, root: Path) -> None:
     """Make a folder below the destination, its name on stable storage like those above it."""
     missing = []
     while folder != root and not folder.exists():
@@ -199,7 +199,7 @@ def _make_folders(folder: Path, root: Path) -> None:
         sync_folder(each.parent)
 
 
-def _publish(partial: Path, final: Path) -> None:
+def publish(partial: Path, final: Path) -> None:
     """Give an archive its name, never over something else, on stable storage."""
     try:
         if partial.is_dir():
@@ -232,7 +232,7 @@ def _link(partial: Path, final: Path) -> None:
     partial.unlink()
 
 
-def _remove(partial: Path) -> None:
+def remove(partial: Path) -> None:
     """Remove a temporary archive, zip or folder, if it stands there."""
     if partial.is_dir() and not partial.is_symlink():
         shutil.rmtree(partial)
@@ -249,7 +249,7 @@ def sweep(roots: Roots, temporaries: Sequence[str]) -> list[str]:
     gone = []
     for temporary in temporaries:
         with contextlib.suppress(OSError):
-            _remove(Path(roots.destination, temporary))
+            remove(Path(roots.destination, temporary))
             gone.append(temporary)
     return gone
 
@@ -307,7 +307,7 @@ def _adopted(job: Job, archive: str, final: Path, found: Held) -> Outcome:
     """
     problem = _problem(final, job.recipe.threads, found.sha256)
     if problem is not None:
-        raise NameTaken(f"{final}: {_DAMAGED} ({problem})")
+        raise NameTaken(f"{final}: {DAMAGED} ({problem})")
     return Outcome(
         source=job.source,
         state="archived",
@@ -320,6 +320,7 @@ def _adopted(job: Job, archive: str, final: Path, found: Held) -> Outcome:
     )
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Sha256 of a file, read in blocks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

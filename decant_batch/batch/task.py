@@ -12,7 +12,7 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,9 +22,24 @@ import tifffile
 
 from decant_batch.archive import layout as layouts
 from decant_batch.archive import pack, verify
-from decant_batch.archive.model import Refusal, Report
+from decant_batch.archive.model import Layout, Refusal, Report
 from decant_batch.batch import memory
-from decant_batch.batch.model import FailureClass, Job, Outcome, Roots, Source, Survey, Trouble
+from decant_batch.batch.assemble import close, make_series
+from decant_batch.batch.gathering import Gathering
+from decant_batch.batch.model import (
+    Closing,
+    FailureClass,
+    Job,
+    Outcome,
+    Roots,
+    Series,
+    SeriesJob,
+    SeriesOutcome,
+    SeriesSurvey,
+    Source,
+    Survey,
+    Trouble,
+)
 from decant_batch.batch.publish import check_still, make
 from decant_batch.errors import DecantError, SourceChanged
 
@@ -45,16 +60,40 @@ def survey(roots: Roots, sources: Sequence[Source], _report: Report) -> list[Sur
     return [_survey(Path(roots.source, source.relpath), source) for source in sources]
 
 
+def survey_series(roots: Roots, series: Series, _report: Report) -> SeriesSurvey:
+    """Survey of a series, member after member: the grid of all, or why there is none."""
+    gathering = Gathering(series)
+    for source in series.members:
+        path = Path(roots.source, source.relpath)
+        found = _looked_at(path, source)
+        if isinstance(found, Survey):
+            gathering.add(found, None)
+        else:
+            gathering.add(_told(source, found), found)
+        if gathering.is_over:
+            break
+    return gathering.survey()
+
+
 def _survey(path: Path, source: Source) -> Survey:
+    found = _looked_at(path, source)
+    return found if isinstance(found, Survey) else _told(source, found)
+
+
+def _looked_at(path: Path, source: Source) -> Layout | Refusal | Survey:
+    """What the headers say; a Survey of what cannot be read."""
     try:
         check_still(path, source)
-        found = layouts.survey(path)
+        return layouts.survey(path)
     except SourceChanged as error:
         return _unread(source, moved=str(error))
     except (FileNotFoundError, NotADirectoryError):
         return _unread(source, moved=_vanished(path))
     except OSError as error:
         return _unread(source, trouble=_trouble(source, path, error, None))
+
+
+def _told(source: Source, found: Layout | Refusal) -> Survey:
     if isinstance(found, Refusal):
         return Survey(
             source=source,
@@ -135,6 +174,41 @@ def perform(
     ]
 
 
+def perform_series(roots: Roots, job: SeriesJob, temporary: str, report: Report) -> SeriesOutcome:
+    """Outcome of a consolidated series; ``temporary`` and ``report`` as in ``perform``."""
+    _give_back()
+    began, measured = time.monotonic(), _forget_peak()
+    done = _guarded_series(roots, job.series, lambda: make_series(roots, job, temporary, report))
+    outcome = replace(
+        done.outcome,
+        projected_bytes=job.projected_bytes,
+        peak_bytes=_peak_bytes() if measured else 0,
+        seconds=time.monotonic() - began,
+        worker=f"{socket.gethostname()}:{os.getpid()}",
+    )
+    return replace(done, outcome=outcome)
+
+
+def close_series(roots: Roots, closing: Closing, report: Report) -> SeriesOutcome:
+    """Outcome of a nested series whose bundles are all made."""
+    return _guarded_series(roots, closing.series, lambda: close(roots, closing, report))
+
+
+def _guarded_series(
+    roots: Roots, series: Series, make: Callable[[], SeriesOutcome]
+) -> SeriesOutcome:
+    """What is made of a series, or why not, as its first member's outcome."""
+    first = series.members[0]
+    done: list[SeriesOutcome] = []
+
+    def made() -> Outcome:
+        done.append(make())
+        return done[0].outcome
+
+    outcome = _guarded(roots, first, made)
+    return done[0] if done else SeriesOutcome(series=series, outcome=outcome)
+
+
 def temporary_name(archive: str, label: str, number: int) -> str:
     """Temporary name for an archive: hidden, short whatever the archive's name, in its folder.
 
@@ -147,7 +221,7 @@ def temporary_name(archive: str, label: str, number: int) -> str:
 
 def _measured(roots: Roots, job: Job, temporary: str, report: Report) -> Outcome:
     began, measured = time.monotonic(), _forget_peak()
-    outcome = _guarded(roots, job, temporary, report)
+    outcome = _guarded(roots, job.source, lambda: make(roots, job, temporary, report))
     return replace(
         outcome,
         projected_bytes=job.projected_bytes,
@@ -200,27 +274,29 @@ def reserved_bytes() -> int:
     return resident_bytes()
 
 
-def _guarded(roots: Roots, job: Job, temporary: str, report: Report) -> Outcome:
-    """Outcome of a job, whatever the system or the archive say."""
-    source, path = job.source, Path(roots.source, job.source.relpath)
+def _guarded(roots: Roots, source: Source, do: Callable[[], Outcome]) -> Outcome:
+    """Outcome of what is done for a source, whatever the system or the archive say."""
+    path = Path(roots.source, source.relpath)
     try:
-        return make(roots, job, temporary, report)
+        return do()
     except SourceChanged as error:
         return Outcome(source=source, state="changing", message=str(error))
     except DecantError as error:
-        return _failed(job, "permanent", str(error))
+        return _failed(source, "permanent", str(error))
     except (FileNotFoundError, NotADirectoryError) as error:
         if not path.exists():
             return Outcome(source=source, state="changing", message=_vanished(path))
         if isinstance(error, NotADirectoryError):
-            return _failed(job, "permanent", f"{error.filename}: a file stands in its way")
-        return _failed(job, "transient", f"{error.filename}: {error.strerror}; it is tried again")
+            return _failed(source, "permanent", f"{error.filename}: a file stands in its way")
+        return _failed(
+            source, "transient", f"{error.filename}: {error.strerror}; it is tried again"
+        )
     except OSError as error:
         trouble = _trouble(source, path, error, roots.destination)
-        return _failed(job, trouble.failure, trouble.message)
+        return _failed(source, trouble.failure, trouble.message)
     except MemoryError:
-        return _failed(job, "permanent", f"{path}: out of memory; raise `memory` in the config")
+        return _failed(source, "permanent", f"{path}: out of memory; raise `memory` in the config")
 
 
-def _failed(job: Job, failure: FailureClass, message: str) -> Outcome:
-    return Outcome(source=job.source, state="failed", failure=failure, message=message)
+def _failed(source: Source, failure: FailureClass, message: str) -> Outcome:
+    return Outcome(source=source, state="failed", failure=failure, message=message)

@@ -39,9 +39,7 @@ from tests import tiffs
 from tests.recover import recover
 from tests.tiffs import TiffSpec
 
-anywhere = settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+anywhere = settings(deadline=None, max_examples=40)
 STAMP = Stamp(mtime_ns=1_700_000_000_000_000_000, mode=0o640)
 
 

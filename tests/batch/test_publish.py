@@ -553,14 +553,14 @@ def test_a_source_that_changes_while_its_archive_is_adopted(
     source = case.write(data)
     case.make(case.job(source))
     before = standing(case.destination)
-    digest = publish._sha256
+    digest = publish.sha256_of
 
     def sha256(path: Path) -> str:
         found = digest(path)
         _change(path, data, "longer")
         return found
 
-    monkeypatch.setattr(publish, "_sha256", sha256)
+    monkeypatch.setattr(publish, "sha256_of", sha256)
     with pytest.raises(SourceChanged):
         case.make(case.job(source))
     assert standing(case.destination) == before

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-# Tallies: a key, a count, bytes of sources, bytes of archives.
+# Tallies: a key, a count, bytes of sources, bytes of archives. A series' archive is of its first
+# member, and counts once.
 STATES = """
-    SELECT source.state, COUNT(*), SUM(source.size), COALESCE(SUM(archive.nbytes), 0)
+    SELECT source.state, COUNT(*), SUM(source.size),
+        COALESCE(SUM(archive.nbytes * (archive.source = source.id)), 0)
     FROM source LEFT JOIN archive ON archive.id = source.archive
     WHERE source.seen_run >= ? GROUP BY source.state"""
 MODES = """
-    SELECT archive.mode, COUNT(*), SUM(source.size), SUM(archive.nbytes)
+    SELECT archive.mode, COUNT(*), SUM(source.size),
+        COALESCE(SUM(archive.nbytes * (archive.source = source.id)), 0)
     FROM source JOIN archive ON archive.id = source.archive
     WHERE source.seen_run >= ? GROUP BY archive.mode"""
 SETTLED = """
-    SELECT 'settled', COUNT(*), COALESCE(SUM(source.size), 0), COALESCE(SUM(archive.nbytes), 0)
+    SELECT 'settled', COUNT(*), COALESCE(SUM(source.size), 0),
+        COALESCE(SUM(archive.nbytes * (archive.source = source.id)), 0)
     FROM source LEFT JOIN archive ON archive.id = source.archive
     WHERE source.seen_run >= ? AND source.state IN ('archived', 'reported')
     AND source.run < source.seen_run"""
 ADOPTED = """
-    SELECT 'adopted', COUNT(*), COALESCE(SUM(source.size), 0), COALESCE(SUM(archive.nbytes), 0)
+    SELECT 'adopted', COUNT(*), COALESCE(SUM(source.size), 0),
+        COALESCE(SUM(archive.nbytes * (archive.source = source.id)), 0)
     FROM source JOIN archive ON archive.id = source.archive
     WHERE source.run = ? AND archive.run = source.run AND archive.adopted"""
 VANISHED = """
-    SELECT 'vanished', COUNT(*), COALESCE(SUM(source.size), 0), COALESCE(SUM(archive.nbytes), 0)
+    SELECT 'vanished', COUNT(*), COALESCE(SUM(source.size), 0),
+        COALESCE(SUM(archive.nbytes * (archive.source = source.id)), 0)
     FROM source LEFT JOIN archive ON archive.id = source.archive
     WHERE source.seen_run < ?"""
 LEFT_BEHIND = "SELECT state, count, source_nbytes, archive_nbytes FROM tally WHERE run = ?"
@@ -82,7 +88,8 @@ VERSION = """
         MAX(CASE WHEN archive.size = :size AND archive.mtime_ns = :mtime_ns
             THEN archive.version END),
         MAX(archive.version), 1)
-    FROM source JOIN archive ON archive.source = source.id WHERE source.relpath = :relpath"""
+    FROM source JOIN archive ON archive.source = source.id
+    WHERE source.relpath = :relpath AND archive.mode <> 'series'"""
 TAKEN = """
     SELECT source.relpath FROM archive JOIN source ON source.id = archive.source
     WHERE archive.path = ?
@@ -175,6 +182,37 @@ WARN = """
     INSERT INTO warning (run, source, message)
     SELECT :run, id, :message FROM source WHERE relpath = :relpath"""
 
+# Series and their members.
+ENROLL_SERIES = """
+    INSERT INTO series (stem, axes, layout) VALUES (:stem, :axes, :layout)
+    ON CONFLICT (stem) DO UPDATE SET axes = excluded.axes, layout = excluded.layout"""
+ENROLL = """
+    INSERT INTO member (source, series, run, place, identity)
+    SELECT source.id, series.id, :run, :place, :identity FROM source, series
+    WHERE source.relpath = :relpath AND series.stem = :stem
+    ON CONFLICT (source) DO UPDATE SET series = excluded.series, run = excluded.run,
+        place = excluded.place, identity = excluded.identity"""
+OPEN_SERIES = """
+    SELECT member.series FROM member JOIN source ON source.id = member.source
+    WHERE member.run = ? AND source.state <> 'archived' GROUP BY member.series
+    ORDER BY member.series"""
+SERIES = "SELECT stem, axes, layout, staging FROM series WHERE id = ?"
+MEMBERS = """
+    SELECT source.relpath, source.size, source.mtime_ns, source.mode, member.place,
+        member.identity, member.bundle, member.sha256, member.nbytes,
+        member.size = source.size AND member.mtime_ns = source.mtime_ns
+    FROM member JOIN source ON source.id = member.source
+    WHERE member.series = ? AND member.run = ?"""
+STAGE = "UPDATE series SET staging = :staging WHERE stem = :stem"
+STAGINGS = """
+    SELECT staging FROM series WHERE staging IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM member WHERE member.series = series.id AND member.run = ?)"""
+UNSTAGE = "UPDATE series SET staging = NULL WHERE staging = ?"
+BUNDLE = """
+    UPDATE member SET bundle = :archive, size = :size, mtime_ns = :mtime_ns, sha256 = :sha256,
+        nbytes = :archive_nbytes
+    WHERE source = (SELECT id FROM source WHERE relpath = :relpath)"""
+
 # A run begins and ends.
 BEGIN_RUN = """
     INSERT INTO run (started_ns, host, pid, version, source, destination, config)
@@ -182,7 +220,8 @@ BEGIN_RUN = """
 END_RUN = "UPDATE run SET ended_ns = :ended_ns, stopped = :stopped WHERE id = :run"
 LEAVE_BEHIND = """
     INSERT INTO tally (run, state, count, source_nbytes, archive_nbytes)
-    SELECT :run, source.state, COUNT(*), SUM(source.size), COALESCE(SUM(archive.nbytes), 0)
+    SELECT :run, source.state, COUNT(*), SUM(source.size),
+        COALESCE(SUM(archive.nbytes * (archive.source = source.id)), 0)
     FROM source LEFT JOIN archive ON archive.id = source.archive
     WHERE source.seen_run = :run GROUP BY source.state"""
 LOSE_ATTEMPTS = """

@@ -6,6 +6,7 @@ running writer from ending its transaction.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,7 +25,16 @@ from decant_batch.batch.ledger.database import (
 from decant_batch.batch.ledger.lock import Holder, holder_of
 from decant_batch.batch.ledger.rows import ArchiveRow, Attempt, PastRun, SourceRow, Standing
 from decant_batch.batch.ledger.schema import refuse_older, version_of
-from decant_batch.batch.model import FailureClass, Source, Summary, Tally, Trouble, Warned
+from decant_batch.batch.model import (
+    Enrolled,
+    FailureClass,
+    Placed,
+    Source,
+    Summary,
+    Tally,
+    Trouble,
+    Warned,
+)
 from decant_batch.errors import UsageError
 
 Others = Literal["report", "verbatim"]
@@ -127,6 +137,23 @@ class Records:
                 source.relpath: int(ask(queries.VERSION, met(source)).fetchone()[0])
                 for source in sources
             }
+
+    def open_series(self) -> list[int]:
+        """Return the series of which this run met a member that has no archive yet."""
+        with explained(self.path), snapshot(self._connection):
+            return [number for (number,) in self._all(queries.OPEN_SERIES, self.run)]
+
+    def series(self, number: int) -> Enrolled:
+        """Return one series with the members that this run met."""
+        with explained(self.path), snapshot(self._connection):
+            return rows.enrolled(
+                self._one(queries.SERIES, number), self._all(queries.MEMBERS, number, self.run)
+            )
+
+    def abandoned(self) -> list[str]:
+        """Return where bundles were gathered for series of which this run met no member."""
+        with explained(self.path), snapshot(self._connection):
+            return [name_of(name) for (name,) in self._all(queries.STAGINGS, self.run)]
 
     def taken(self, archives: Iterable[str]) -> dict[str, str]:
         """Return the source of each of ``archives`` that is published or being made."""
@@ -304,6 +331,18 @@ def met(source: Source) -> dict[str, object]:
         "size": source.size,
         "mtime_ns": source.mtime_ns,
         "mode": source.mode,
+    }
+
+
+def enrolled(source: Source, placed: Placed) -> dict[str, object]:
+    """Return a member's place as the parameters of the queries that tell about it."""
+    return {
+        "relpath": sql_name(source.relpath),
+        "stem": sql_name(placed.stem),
+        "axes": json.dumps(placed.axes),
+        "layout": placed.layout,
+        "place": json.dumps(placed.values),
+        "identity": json.dumps(placed.identity),
     }
 
 

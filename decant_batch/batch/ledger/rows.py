@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from decant_batch.archive.model import Mode, Reason
 from decant_batch.batch.ledger.database import name_of
-from decant_batch.batch.model import FailureClass, State, Tally, Trouble, Warned
+from decant_batch.batch.model import (
+    Enrolled,
+    EnrolledMember,
+    FailureClass,
+    Source,
+    State,
+    Tally,
+    Trouble,
+    Warned,
+)
 
 # Where a source stands in the ledger: ``waiting`` until a run has finished it.
 Standing = State | Literal["waiting"]
@@ -168,6 +179,30 @@ def attempt(row: Row) -> Attempt:
         projected_bytes=projected_bytes,
         peak_bytes=peak_bytes,
         seconds=seconds,
+    )
+
+
+def enrolled(series: Row, members: Sequence[Row]) -> Enrolled:
+    """Return rows of ``queries.SERIES`` and ``queries.MEMBERS`` as a value."""
+    stem, axes, layout, staging = series
+    return Enrolled(
+        stem=name_of(stem),
+        axes=tuple(json.loads(axes)),
+        layout=layout,
+        staging=None if staging is None else name_of(staging),
+        members=tuple(map(_enrolled_member, members)),
+    )
+
+
+def _enrolled_member(row: Row) -> EnrolledMember:
+    relpath, size, mtime_ns, mode, place, identity, bundle, sha256, nbytes, is_current = row
+    return EnrolledMember(
+        source=Source(relpath=name_of(relpath), size=size, mtime_ns=mtime_ns, mode=mode),
+        values=tuple(json.loads(place)),
+        identity=identity,
+        bundle=name_of(bundle) if bundle is not None and is_current else None,
+        sha256=sha256 or "",
+        nbytes=nbytes or 0,
     )
 
 

@@ -11,6 +11,8 @@ name is UTF-8 and a BLOB of the file system's own bytes where it is not (``datab
     run ──< trouble, tally          what a walk could not read; the states a run left behind
     archive ──< audit               each time an archive was looked at again
     source ──< warning              what of its metadata its archive does not tell
+    series ──< member ── source     which sources are one archive together; the bundle a member
+                                    has while a nested series is not whole
     lock                            at most one row: the run that may write
 """
 
@@ -138,6 +140,27 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             source INTEGER NOT NULL REFERENCES source,
             message NOT NULL)""",
         "CREATE INDEX warning_source ON warning (source)",
+    ),
+    (
+        """CREATE TABLE series (
+            id INTEGER PRIMARY KEY,
+            stem NOT NULL UNIQUE,
+            axes TEXT NOT NULL,
+            layout TEXT NOT NULL,
+            staging)""",
+        """CREATE TABLE member (
+            source INTEGER PRIMARY KEY REFERENCES source,
+            series INTEGER NOT NULL REFERENCES series,
+            run INTEGER NOT NULL REFERENCES run,
+            place NOT NULL,
+            identity NOT NULL,
+            bundle,
+            size INTEGER,
+            mtime_ns INTEGER,
+            sha256 TEXT,
+            nbytes INTEGER)""",
+        "CREATE INDEX member_series ON member (series, run)",
+        "CREATE INDEX archive_mode ON archive (mode) WHERE mode = 'series'",
     ),
 )
 

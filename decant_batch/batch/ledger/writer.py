@@ -24,9 +24,16 @@ from decant_batch.batch.ledger.database import (
     sql_name,
     transaction,
 )
-from decant_batch.batch.ledger.records import Others, Records, Stands, met, refuse_other_binding
+from decant_batch.batch.ledger.records import (
+    Others,
+    Records,
+    Stands,
+    enrolled,
+    met,
+    refuse_other_binding,
+)
 from decant_batch.batch.ledger.schema import migrate, version_of
-from decant_batch.batch.model import Job, Outcome, Source, Trouble
+from decant_batch.batch.model import Job, Outcome, Placed, Source, Trouble
 from decant_batch.errors import DecantError, LedgerHeld, NameTaken
 
 
@@ -162,6 +169,44 @@ class Ledger(Records):
             self._connection.executemany(
                 queries.SWEEP, ((sql_name(temporary),) for temporary in temporaries)
             )
+
+    def enroll(self, members: Sequence[tuple[Source, Placed]]) -> None:
+        """Record which series sources belong to that this run met; others are forgotten."""
+        with self._writing():
+            for source, placed in members:
+                parameters = enrolled(source, placed) | {"run": self.run}
+                self._connection.execute(queries.ENROLL_SERIES, parameters)
+                self._connection.execute(queries.ENROLL, parameters)
+
+    def stage(self, stem: str, staging: str | None) -> None:
+        """Record where a nested series gathers its bundles, or that it no longer does."""
+        with self._writing():
+            parameters = {"stem": sql_name(stem), "staging": staging and sql_name(staging)}
+            self._connection.execute(queries.STAGE, parameters)
+
+    def unstaged(self, stagings: Iterable[str]) -> None:
+        """Record that nothing is gathered in these folders any more."""
+        with self._writing():
+            self._connection.executemany(
+                queries.UNSTAGE, ((sql_name(staging),) for staging in stagings)
+            )
+
+    def bundle(self, outcomes: Sequence[Outcome]) -> None:
+        """Record bundles of a nested series: made and proved, and not archives yet."""
+        with self._writing():
+            for outcome in outcomes:
+                parameters = met(outcome.source) | _told(outcome) | {"run": self.run}
+                for query in (*queries.END, queries.BUNDLE):
+                    self._connection.execute(query, parameters)
+
+    def record_series(self, outcomes: Sequence[Outcome]) -> None:
+        """Record what became of a series: the same of each member. The first stands for it."""
+        with self._writing():
+            self._record(outcomes[0])
+            for outcome in outcomes[1:]:
+                parameters = met(outcome.source) | _told(outcome) | {"run": self.run}
+                self._connection.execute(queries.MEET, parameters)
+                self._connection.execute(queries.SETTLE, parameters)
 
     def heartbeat(self) -> None:
         """Show that this run lives, for runs on other hosts; every write does so too.
