@@ -25,6 +25,8 @@ from decant_batch.batch.model import (
     Job,
     Outcome,
     Roots,
+    SeriesOutcome,
+    SeriesSurvey,
     Source,
     Survey,
     Tally,
@@ -33,6 +35,8 @@ from decant_batch.batch.model import (
     Why,
 )
 from decant_batch.batch.plan import Terms
+from decant_batch.batch.series import Rule, place
+from decant_batch.batch.steps import Step, Steps
 
 Watch = Callable[[Tick], None]
 
@@ -87,12 +91,16 @@ class Flow:
     terms: Terms
     watch: Watch
     found: Iterator[Source | Trouble | Excluded]
+    rules: Sequence[Rule] = ()
     unsettled: deque[Source] = field(default_factory=deque)
     surveying: dict[int, tuple[Source, ...]] = field(default_factory=dict)
     waiting: list[tuple[int, int, Job]] = field(default_factory=list)
     delayed: list[tuple[float, int, Job | Source]] = field(default_factory=list)
     performing: dict[int, _Work] = field(default_factory=dict)
-    suspects: deque[Job | Source] = field(default_factory=deque)
+    steps: Steps = field(init=False)
+    stepping: dict[int, Step] = field(default_factory=dict)
+    next_steps: deque[Step] = field(default_factory=deque)
+    suspects: deque[Job | Source | Step] = field(default_factory=deque)
     alone: int | None = None
     deaths: Counter[str] = field(default_factory=Counter)
     back_offs: Counter[str] = field(default_factory=Counter)
@@ -103,6 +111,17 @@ class Flow:
     left_out: dict[Why, Tally] = field(default_factory=dict)
     stopped: str | None = None
     beat_s: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        """The series know the same ledger and terms, and tell what became of them here."""
+        self.steps = Steps(
+            ledger=self.ledger,
+            roots=self.roots,
+            terms=self.terms,
+            settle_s=self.config.settle,
+            label=self.label,
+            record=self._record_series,
+        )
 
     def go(self) -> None:
         """Work until nothing is left, or until the run has to stop."""
@@ -131,28 +150,81 @@ class Flow:
         if has_walked:
             self._walk_on()
         self._survey()
+        self._step()
         return has_walked
 
     def _has_more(self) -> bool:
-        if self.surveying or self.performing:
+        if self.surveying or self.performing or self.stepping:
             return True
         left = (
             self.waiting
             or self.delayed
             or self.unsettled
             or self.suspects
+            or self.next_steps
             or not self.tick.walk_ended
         )
         return bool(left) and self.stopped is None
 
     def _try_alone(self) -> None:
-        if self.surveying or self.performing:
+        if self.surveying or self.performing or self.stepping:
             return
         suspect = self.suspects.popleft()
         if isinstance(suspect, Job):
             self.alone = self._submit([suspect])
+        elif isinstance(suspect, Step):
+            self.alone = self._submit_step(suspect)
         else:
             self.alone = self._submit_survey((suspect,))
+
+    # --- series
+
+    def _step(self) -> None:
+        """Hand out steps of series, once the walk has ended and all members are known."""
+        room = self.engine.workers * _PIECES_PER_WORKER
+        while self.tick.walk_ended and len(self.stepping) < room:
+            step = self.next_steps.popleft() if self.next_steps else self.steps.next()
+            if step is None:
+                return
+            self._submit_step(step)
+
+    def _submit_step(self, step: Step) -> int:
+        token = next(self.numbers)
+        self.stepping[token] = step
+        self.engine.submit(
+            token, step.function, self.roots, *step.arguments, memory=step.memory, urgency=0
+        )
+        return token
+
+    def _stepped(self, result: SeriesSurvey | SeriesOutcome) -> None:
+        follows = self.steps.take(result)
+        if isinstance(follows, Step):
+            self.next_steps.append(follows)
+        elif follows is not None:
+            self.unsettled.extend(follows)
+
+    def _record_series(self, result: SeriesOutcome) -> None:
+        """Record what became of a series, of each member the same."""
+        members, first = result.series.members, result.outcome
+        hashes = result.hashes or ("",) * len(members)
+        outcomes = [replace(first, source=members[0], sha256=hashes[0])]
+        rest = replace(first, peak_bytes=0, projected_bytes=0, seconds=0.0, warnings=())
+        outcomes += [
+            replace(rest, source=source, sha256=sha256)
+            for source, sha256 in zip(members[1:], hashes[1:], strict=True)
+        ]
+        if first.failure == "destination":
+            self.stopped = first.message
+        self.ledger.record_series(outcomes)
+        self._count(outcomes)
+
+    def _enroll(self, sources: list[Source]) -> set[str]:
+        """Record which of the sources are members of series; their paths."""
+        placed = [(source, place(source.relpath, self.rules)) for source in sources]
+        members = [(source, found) for source, found in placed if found is not None]
+        if members:
+            self.ledger.enroll(members)
+        return {source.relpath for source, _ in members}
 
     # --- walk and survey
 
@@ -195,7 +267,9 @@ class Flow:
             if isinstance(each, Excluded):
                 self.left_out[each.why] = self.left_out.get(each.why, Tally()).plus(each.size)
         unsettled = self._unsettled(sources) if sources else []
-        young = [each for each in unsettled if is_young(each, self.config.settle)]
+        members = self._enroll(sources)
+        alone = [each for each in unsettled if each.relpath not in members]
+        young = [each for each in alone if is_young(each, self.config.settle)]
         self.tick = replace(
             self.tick,
             found_count=self.tick.found_count + len(sources),
@@ -205,7 +279,7 @@ class Flow:
             failed_count=self.tick.failed_count + len(troubles),
         )
         self._record([young_outcome(source) for source in young])
-        self.unsettled.extend(each for each in unsettled if not is_young(each, self.config.settle))
+        self.unsettled.extend(each for each in alone if not is_young(each, self.config.settle))
 
     def _unsettled(self, sources: list[Source]) -> list[Source]:
         stands = partial(publish.stands, self.roots)
@@ -218,7 +292,11 @@ class Flow:
         versions = self.ledger.versions(survey.source for survey in surveys)
         settled = []
         for survey in surveys:
-            item = plan.job(survey, self.terms, versions[survey.source.relpath])
+            bundle = self.steps.bundle_of(survey.source)
+            if bundle is not None:
+                item = plan.bundle(survey, bundle, self.terms)
+            else:
+                item = plan.job(survey, self.terms, versions[survey.source.relpath])
             if isinstance(item, Job):
                 self._wait(item)
             else:
@@ -288,23 +366,32 @@ class Flow:
         was_alone, self.alone = token == self.alone, None
         sources = self.surveying.pop(token, ())
         work = self.performing.pop(token, None)
+        step = self.stepping.pop(token, None)
         if done.error is not None:
-            self._suspect(done, work.jobs if work else sources, was_alone=was_alone)
+            items = (step,) if step else work.jobs if work else sources
+            self._suspect(done, items, was_alone=was_alone)
+        elif step is not None:
+            self._stepped(done.result)
         elif work is not None:
             self._settle(work, done.result)
         else:
             self._plan(done.result)
 
-    def _suspect(self, done: Done, items: Sequence[Job | Source], *, was_alone: bool) -> None:
+    def _suspect(
+        self, done: Done, items: Sequence[Job | Source | Step], *, was_alone: bool
+    ) -> None:
         """Blame the one that was alone and failed us; where there were others, try each alone."""
         if not was_alone:
             self.suspects.extend(items)
             return
         (item,) = items
-        source = item.source if isinstance(item, Job) else item
+        source = _source_of(item)
         self.deaths[source.relpath] += done.lost
         if done.lost and self.deaths[source.relpath] < _MOST_DEATHS:
             self.suspects.extend(items)
+        elif isinstance(item, Step):
+            outcome = _blamed(source, done)
+            self._record_series(SeriesOutcome(series=item.series, outcome=outcome))
         else:
             self._record([_blamed(source, done)])
 
@@ -330,9 +417,17 @@ class Flow:
         return True
 
     def _record(self, outcomes: list[Outcome]) -> None:
-        if not outcomes:
-            return
-        self.ledger.record(outcomes)
+        bundles = [each for each in outcomes if each.source.relpath in self.steps.bundles]
+        outcomes = [each for each in outcomes if each.source.relpath not in self.steps.bundles]
+        if bundles:
+            self.ledger.bundle(bundles)
+            closing = [self.steps.bundled(outcome) for outcome in bundles]
+            self.next_steps.extend(step for step in closing if step is not None)
+        if outcomes:
+            self.ledger.record(outcomes)
+            self._count(outcomes)
+
+    def _count(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
             self.deaths.pop(outcome.source.relpath, None)
             self.back_offs.pop(outcome.source.relpath, None)
@@ -351,6 +446,13 @@ class Flow:
             underway_nbytes=sum(self.engine.underway.values()),
             running=tuple(running[: self.engine.workers]),
         )
+
+
+def _source_of(item: Job | Source | Step) -> Source:
+    """The source that a piece of work is known by; of a series its first member."""
+    if isinstance(item, Source):
+        return item
+    return item.series.members[0] if isinstance(item, Step) else item.source
 
 
 def _total(sources: Iterable[Source]) -> int:

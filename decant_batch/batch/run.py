@@ -65,6 +65,8 @@ def execute(config: Config, *, watch: Watch) -> Summary:
             ledger.finish(INTERRUPTED)
             publish.sweep(roots, ledger.leftovers())
             raise
+        if stopped is None:  # the walk has met all members that there are
+            ledger.unstaged(publish.sweep(roots, ledger.abandoned()))
         _sweep(ledger, roots)  # workers that died, archives that failed
         ledger.finish(stopped)
         publish.sweep(roots, ledger.leftovers())  # what was still open when the run was stopped
@@ -88,6 +90,7 @@ def _engaged(
             terms=terms_of(config, engine.reserved_bytes()),
             watch=watch,
             found=found,
+            rules=config.rules,
         )
         try:
             flow.go()

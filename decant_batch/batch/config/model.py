@@ -24,8 +24,11 @@ from pydantic import (
 )
 
 from decant_batch.archive.model import ContainerKind, Method, Pyramid, Recipe
+from decant_batch.batch import series
 from decant_batch.batch.config.machine import usable
 from decant_batch.batch.config.quantities import duration, size
+from decant_batch.batch.model import SeriesLayout
+from decant_batch.batch.series import Rule
 
 # Of the memory the process may use, what goes to workers; the rest is the driver's and the
 # system's.
@@ -165,6 +168,24 @@ class Levels(Section):
     method: Method = _PYRAMID.method
 
 
+class SeriesRule(Section):
+    """Sources that are one series: ``match`` on their path, and which of its groups are axes."""
+
+    match: str
+    axes: tuple[str, ...] | None = None
+    archive: str | None = None
+    layout: SeriesLayout = "auto"
+
+    @model_validator(mode="after")
+    def _compiled(self) -> Self:
+        self.rule()
+        return self
+
+    def rule(self) -> Rule:
+        """The rule, compiled."""
+        return series.rule(self.match, self.axes, self.archive, self.layout)
+
+
 class Archive(Section):
     """How archives are written. ``threads`` encode at once within one worker."""
 
@@ -212,6 +233,7 @@ class Config(Section):
     litter: StrictBool = False
     others: Literal["report", "verbatim"] = "report"
     settle: Seconds = 600.0
+    series: tuple[SeriesRule, ...] = ()
     archive: Archive = Field(default_factory=Archive)
     cluster: Cluster = Field(default_factory=Cluster)
 
@@ -242,6 +264,11 @@ class Config(Section):
             threads = max(1, usable().cores // self.cluster.workers)
             self._resolve("archive", self.archive.model_copy(update={"threads": threads}))
         return self
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Which sources are series; the first that matches counts."""
+        return tuple(each.rule() for each in self.series)
 
     @property
     def recipe(self) -> Recipe:

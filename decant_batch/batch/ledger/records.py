@@ -150,6 +150,12 @@ class Records:
                 self._one(queries.SERIES, number), self._all(queries.MEMBERS, number, self.run)
             )
 
+    def series_of(self, stem: str) -> Enrolled:
+        """Return the series whose archive has this path without suffix."""
+        with explained(self.path):
+            (number,) = self._one("SELECT id FROM series WHERE stem = ?", sql_name(stem))
+        return self.series(number)
+
     def abandoned(self) -> list[str]:
         """Return where bundles were gathered for series of which this run met no member."""
         with explained(self.path), snapshot(self._connection):

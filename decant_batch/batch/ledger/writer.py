@@ -33,7 +33,7 @@ from decant_batch.batch.ledger.records import (
     refuse_other_binding,
 )
 from decant_batch.batch.ledger.schema import migrate, version_of
-from decant_batch.batch.model import Job, Outcome, Placed, Source, Trouble
+from decant_batch.batch.model import Job, Outcome, Placed, SeriesJob, Source, Trouble
 from decant_batch.errors import DecantError, LedgerHeld, NameTaken
 
 
@@ -177,6 +177,20 @@ class Ledger(Records):
                 parameters = enrolled(source, placed) | {"run": self.run}
                 self._connection.execute(queries.ENROLL_SERIES, parameters)
                 self._connection.execute(queries.ENROLL, parameters)
+
+    def begin_series(self, job: SeriesJob, temporary: str) -> None:
+        """Record an attempt at a consolidated series, under its first member; see ``begin``."""
+        with self._writing():
+            parameters = met(job.series.members[0]) | {
+                "run": self.run,
+                "now_ns": time.time_ns(),
+                "archive": sql_name(job.archives[0][0]),
+                "archive_mode": "series",
+                "projected_bytes": job.projected_bytes,
+                "temporary": sql_name(temporary),
+            }
+            for query in queries.BEGIN:
+                self._connection.execute(query, parameters)
 
     def stage(self, stem: str, staging: str | None) -> None:
         """Record where a nested series gathers its bundles, or that it no longer does."""

@@ -1,0 +1,312 @@
+"""Series from end to end: rules in the config, archives at the destination, rows in the ledger."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tifffile
+
+from decant_batch.archive import inspect, restore
+from decant_batch.batch import run
+from decant_batch.batch.config import load
+from decant_batch.batch.ledger import Ledger, Records
+from decant_batch.batch.model import Summary
+from tests.recover import recover
+
+RULE = r"""
+series:
+  - match: '(?P<name>.+)_t(?P<t>\d+)_z(?P<z>\d+)\.tif'
+    archive: '{name}'
+"""
+
+
+class Share:
+    """A share with a config of one worker."""
+
+    def __init__(self, folder: Path) -> None:
+        self.source, self.destination = folder / "share", folder / "archives"
+        self.source.mkdir()
+        self.config = folder / "c.yaml"
+        self.write(RULE)
+
+    def write(self, more: str) -> None:
+        head = f"source: {self.source}\ndestination: {self.destination}\nsettle: 0s\n"
+        self.config.write_text(
+            f"{head}cluster: {{workers: 1, memory: 1GiB}}\narchive: {{threads: 1}}\n{more}"
+        )
+
+    def add(self, relpath: str, seed: int = 0, **kwargs: Any) -> Path:
+        path = self.source / relpath
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shape = kwargs.pop("shape", (16, 24))
+        pixels = np.random.default_rng(seed).integers(0, 4000, shape, np.uint16)
+        tifffile.imwrite(path, pixels, photometric="minisblack", **kwargs)
+        return path
+
+    def grid(self, name: str, times: int = 3, slices: int = 2) -> None:
+        for t in range(times):
+            for z in range(slices):
+                self.add(f"{name}_t{t:03}_z{z}.tif", seed=10 * t + z)
+
+    def run(self) -> Summary:
+        return run.execute(load(self.config), watch=lambda _tick: None)
+
+    def archives(self) -> list[str]:
+        found = self.destination.rglob("*.zarr*")
+        inner = {path for path in found if path.parent.suffix == ".zarr"}
+        return sorted(
+            path.relative_to(self.destination).as_posix()
+            for path in self.destination.rglob("*.zarr*")
+            if path not in inner
+        )
+
+    def check(self, *archives: str) -> None:
+        """Each source comes back from one of the archives, by our reader and by the other one."""
+        assert self.archives() == sorted(archives)
+        expected = {
+            path.relative_to(self.source).as_posix(): path.read_bytes()
+            for path in self.source.rglob("*")
+            if path.is_file()
+        }
+        found: dict[str, bytes] = {}
+        for name in archives:
+            archive, back = self.destination / name, self.destination.parent / "back" / name
+            for path in restore(archive, back):
+                relpath = path.relative_to(back).as_posix()
+                assert relpath not in found
+                found[relpath] = path.read_bytes()
+            if inspect(archive).mode == "series":
+                assert recover(archive) == {
+                    relpath: expected[relpath] for relpath in inspect(archive).members
+                }
+        assert found == expected
+
+    def ledger(self) -> Records:
+        return Ledger.read(self.destination / ".decant-batch" / "ledger.sqlite")
+
+
+@pytest.fixture
+def share(tmp_path: Path) -> Iterator[Share]:
+    made = Share(tmp_path)
+    yield made
+    assert not list(tmp_path.rglob("*.staged"))
+
+
+def test_a_full_grid_is_consolidated(share: Share) -> None:
+    share.grid("day 1/a")
+    share.grid("b", times=1)
+    share.add("single.tif")
+    summary = share.run()
+    share.check("day 1/a.zarr.zip", "b.zarr.zip", "single.tif.zarr.zip")
+    found = inspect(share.destination / "day 1/a.zarr.zip")
+    assert (found.shape, found.axes) == ((3, 2, 16, 24), ("t", "z", "y", "x"))
+    assert summary.states["archived"].count == 9
+    assert summary.modes["series"].count == 8
+    sizes = sum((share.destination / name).stat().st_size for name in share.archives())
+    assert summary.states["archived"].archive_nbytes == sizes
+    again = share.run()
+    assert again.settled.count == 9
+    with share.ledger() as ledger:
+        row = ledger.source_of("day 1/a_t001_z1.tif")
+        assert row is not None
+        assert (row.state, row.archive) == ("archived", "day 1/a.zarr.zip")
+        assert len(ledger.attempts("day 1/a_t000_z0.tif")) == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("gap", "nothing between 1 and 3"),
+        ("hole", "6 places, 5 members"),
+        ("compressed", "a_t001_z1.tif is compressed"),
+        ("empty", "a_t001_z1.tif is empty-file"),
+        ("shape", "1 pages of 8 x 8 uint16, others 1 pages of 16 x 24"),
+        ("twice", "one place on axis t"),
+        ("pages", "2 pages of 16 x 24"),
+    ],
+)
+def test_what_does_not_fill_a_grid_is_nested(share: Share, what: str, reason: str) -> None:
+    share.grid("a", times=4 if what == "gap" else 3)
+    odd = share.source / "a_t001_z1.tif"
+    if what == "gap":
+        for z in range(2):
+            (share.source / f"a_t002_z{z}.tif").unlink()
+    elif what == "hole":
+        odd.unlink()
+    elif what == "compressed":
+        share.add(odd.name, compression="zlib")
+    elif what == "empty":
+        odd.write_bytes(b"")
+    elif what == "shape":
+        share.add(odd.name, shape=(8, 8))
+    elif what == "pages":
+        share.add(odd.name, shape=(2, 16, 24))
+    elif what == "twice":
+        share.add("a_t1_z1.tif")
+    share.run()
+    share.check("a.zarr")
+    found = inspect(share.destination / "a.zarr")
+    assert not found.shape
+    with share.ledger() as ledger:
+        row = ledger.archive_of("a.zarr")
+        assert row is not None
+        assert reason in row.detail
+    before = share.destination.stat().st_mtime_ns
+    assert share.run().settled.count == len(found.members)
+    assert share.destination.stat().st_mtime_ns == before
+
+
+def test_same_names_under_two_folders_are_two_series(share: Share) -> None:
+    share.grid("one/a")
+    share.grid("two/a")
+    share.run()
+    share.check("one/a.zarr.zip", "two/a.zarr.zip")
+
+
+def test_axes_across_folders(share: Share) -> None:
+    share.write(
+        r"series: [{match: '(?P<p>.+)/TimePoint_(?P<t>\d+)/(?P<w>\w+)_(?P<c>\w+)\.tif',"
+        r" archive: '{p}/{w}'}]"
+    )
+    for t in (1, 2, 3):
+        for c in ("DAPI", "FITC"):
+            share.add(f"plate/TimePoint_{t}/C07_{c}.tif", seed=t)
+    share.run()
+    share.check("plate/C07.zarr.zip")
+    archive = share.destination / "plate/C07.zarr.zip"
+    assert inspect(archive).axes == ("t", "c", "y", "x")
+    assert list(inspect(archive).members)[:2] == [
+        "plate/TimePoint_1/C07_DAPI.tif",
+        "plate/TimePoint_1/C07_FITC.tif",
+    ]
+
+
+def test_consolidated_that_cannot_be_had_is_refused_and_says_why(share: Share) -> None:
+    share.write(RULE + "    layout: consolidated\n")
+    share.grid("a")
+    share.add("a_t001_z1.tif", compression="zlib")
+    summary = share.run()
+    assert share.archives() == []
+    assert summary.states["failed"].count == 6
+    assert "cannot be consolidated: a_t001_z1.tif is compressed" in summary.troubles[0].message
+    share.write(RULE + "    layout: nested\n")
+    assert share.run().states["archived"].count == 6
+    share.check("a.zarr")
+
+
+def test_two_series_with_one_archive_are_refused(share: Share) -> None:
+    share.write(RULE.replace("(?P<name>.+)_t", r"(?P<name>.+)_(?P<w>\w)_t"))
+    share.grid("a_x")
+    share.grid("a_y")
+    summary = share.run()
+    assert summary.states["failed"].count == 12
+    assert "name all identity groups" in summary.troubles[0].message
+
+
+def test_a_member_that_is_still_written_holds_the_series_back(share: Share) -> None:
+    share.config.write_text(share.config.read_text().replace("settle: 0s", "settle: 1h"))
+    share.grid("a")
+    for path in share.source.iterdir():
+        os.utime(path, (1e9, 1e9))
+    os.utime(share.source / "a_t001_z1.tif")
+    assert share.run().states["changing"].count == 6
+    assert share.archives() == []
+    os.utime(share.source / "a_t001_z1.tif", (1e9, 1e9))
+    assert share.run().states["archived"].count == 6
+    share.check("a.zarr.zip")
+
+
+def test_a_new_member_gives_a_further_version(share: Share) -> None:
+    share.grid("a", times=2)
+    share.run()
+    share.grid("a", times=3)
+    share.run()
+    assert share.archives() == ["a.v2.zarr.zip", "a.zarr.zip"]
+    newest = share.destination / "a.v2.zarr.zip"
+    assert recover(newest) == {path.name: path.read_bytes() for path in share.source.iterdir()}
+
+
+def test_a_lost_ledger_adopts_what_stands(share: Share) -> None:
+    share.grid("a")
+    share.grid("b")
+    (share.source / "b_t001_z1.tif").write_bytes(b"not a tiff")
+    share.run()
+    before = {path: path.stat().st_mtime_ns for path in share.destination.glob("*.zarr*")}
+    (share.destination / ".decant-batch" / "ledger.sqlite").unlink()
+    summary = share.run()
+    assert summary.adopted.count == 12
+    assert {path: path.stat().st_mtime_ns for path in share.destination.glob("*.zarr*")} == before
+    share.check("a.zarr.zip", "b.zarr")
+
+
+def test_a_nested_series_goes_on_where_it_was_interrupted(
+    share: Share, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The closing is kept from happening; then a bundle is lost, and only that is made again."""
+    from decant_batch.batch import steps
+
+    share.write(RULE + "    layout: nested\n")
+    share.grid("a")
+    with monkeypatch.context() as patched:
+        patched.setattr(steps.Steps, "_closed", lambda *_: None)
+        share.run()
+    (staging,) = share.destination.glob(".*.staged")
+    made = {path.name: path.stat().st_ino for path in staging.iterdir()}
+    assert sorted(made) == [f"m{k}.zarr.zip" for k in range(6)]
+    (staging / "m2.zarr.zip").unlink()
+    share.run()
+    share.check("a.zarr")
+    now = {path.name: path.stat().st_ino for path in (share.destination / "a.zarr").glob("m*")}
+    assert {name for name in made if made[name] == now[name]} == set(made) - {"m2.zarr.zip"}
+    with share.ledger() as ledger:
+        tries = [len(ledger.attempts(f"a_t{t:03}_z{z}.tif")) for t in range(3) for z in range(2)]
+    assert tries == [1, 1, 2, 1, 1, 1]
+
+
+def test_a_member_that_fails_keeps_the_others_bundles(share: Share) -> None:
+    share.write(RULE + "    layout: nested\n")
+    share.grid("a")
+    (share.source / "a_t001_z1.tif").chmod(0)
+    if os.access(share.source / "a_t001_z1.tif", os.R_OK):
+        pytest.skip("root may read everything")
+    assert share.run().states["failed"].count == 6
+    (share.source / "a_t001_z1.tif").chmod(0o644)
+    assert share.run().states["archived"].count == 6
+    share.check("a.zarr")
+
+
+def test_bundles_of_a_series_that_is_gone_are_removed(
+    share: Share, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from decant_batch.batch import steps
+
+    share.write(RULE + "    layout: nested\n")
+    share.grid("a")
+    with monkeypatch.context() as patched:
+        patched.setattr(steps.Steps, "_closed", lambda *_: None)
+        share.run()
+    assert list(share.destination.glob(".*.staged"))
+    for path in share.source.iterdir():
+        path.unlink()
+    share.add("other.tif")
+    share.run()
+    assert not list(share.destination.glob(".*.staged"))
+
+
+def test_channel_names_are_told(share: Share) -> None:
+    share.write(r"series: [{match: '(?P<n>.+)_(?P<c>\D+)\.tif', archive: '{n}'}]")
+    for c in ("FITC", "DAPI"):
+        share.add(f"a_{c}.tif")
+    share.run()
+    archive = share.destination / "a.zarr.zip"
+    (share.destination / "x").mkdir()
+    import zipfile
+
+    attributes = json.loads(zipfile.ZipFile(archive).read(".zattrs"))
+    assert [each["label"] for each in attributes["omero"]["channels"]] == ["DAPI", "FITC"]
