@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from decant_batch.batch import plan, publish, task
+from decant_batch.batch import plan, publish, task, verdicts
 from decant_batch.batch.config import Config
 from decant_batch.batch.engine import Done, Engine
 from decant_batch.batch.ledger import Ledger
 from decant_batch.batch.model import (
     Excluded,
-    FailureClass,
     Job,
     Outcome,
     Roots,
@@ -35,8 +34,9 @@ from decant_batch.batch.model import (
     Why,
 )
 from decant_batch.batch.plan import Terms
-from decant_batch.batch.series import Rule, place
+from decant_batch.batch.series import Rule
 from decant_batch.batch.steps import Step, Steps
+from decant_batch.batch.verdicts import is_young, total_nbytes
 
 Watch = Callable[[Tick], None]
 
@@ -50,22 +50,9 @@ _PIECES_PER_WORKER = 2
 _MOST_WAITING = 4096
 # Transient failures are tried again after these many seconds, a job whose worker died at once.
 _BACK_OFF_S = (2.0, 10.0)
-_MOST_DEATHS = 2
 _TICK_S = 0.5
 _BEAT_S = 30.0
 _SURVEYS_FIRST = 1
-
-
-def is_young(source: Source, settle_s: float) -> bool:
-    """True where the file may still be written to. One from the future is not young: its clock is
-    wrong, and the size and time are compared again after the read anyway.
-    """
-    return abs(time.time() - source.mtime_ns / 1e9) < settle_s
-
-
-def young_outcome(source: Source) -> Outcome:
-    """Outcome of a source that is left alone for now."""
-    return Outcome(source=source, state="changing", message="younger than `settle`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,26 +192,12 @@ class Flow:
 
     def _record_series(self, result: SeriesOutcome) -> None:
         """Record what became of a series, of each member the same."""
-        members, first = result.series.members, result.outcome
-        hashes = result.hashes or ("",) * len(members)
-        outcomes = [replace(first, source=members[0], sha256=hashes[0])]
-        rest = replace(first, peak_bytes=0, projected_bytes=0, seconds=0.0, warnings=())
-        outcomes += [
-            replace(rest, source=source, sha256=sha256)
-            for source, sha256 in zip(members[1:], hashes[1:], strict=True)
-        ]
+        outcomes = verdicts.of_members(result)
+        first = outcomes[0]
         if first.failure == "destination":
             self.stopped = first.message
         self.ledger.record_series(outcomes)
         self._count(outcomes)
-
-    def _enroll(self, sources: list[Source]) -> set[str]:
-        """Record which of the sources are members of series; their paths."""
-        placed = [(source, place(source.relpath, self.rules)) for source in sources]
-        members = [(source, found) for source, found in placed if found is not None]
-        if members:
-            self.ledger.enroll(members)
-        return {source.relpath for source, _ in members}
 
     # --- walk and survey
 
@@ -267,18 +240,20 @@ class Flow:
             if isinstance(each, Excluded):
                 self.left_out[each.why] = self.left_out.get(each.why, Tally()).plus(each.size)
         unsettled = self._unsettled(sources) if sources else []
-        members = self._enroll(sources)
+        members = self.steps.enroll(sources, self.rules)
         alone = [each for each in unsettled if each.relpath not in members]
         young = [each for each in alone if is_young(each, self.config.settle)]
         self.tick = replace(
             self.tick,
             found_count=self.tick.found_count + len(sources),
-            found_nbytes=self.tick.found_nbytes + _total(sources),
+            found_nbytes=self.tick.found_nbytes + total_nbytes(sources),
             settled_count=self.tick.settled_count + len(sources) - len(unsettled),
-            settled_nbytes=self.tick.settled_nbytes + _total(sources) - _total(unsettled),
+            settled_nbytes=self.tick.settled_nbytes
+            + total_nbytes(sources)
+            - total_nbytes(unsettled),
             failed_count=self.tick.failed_count + len(troubles),
         )
-        self._record([young_outcome(source) for source in young])
+        self._record([verdicts.young(source) for source in young])
         self.unsettled.extend(each for each in alone if not is_young(each, self.config.settle))
 
     def _unsettled(self, sources: list[Source]) -> list[Source]:
@@ -387,13 +362,13 @@ class Flow:
         (item,) = items
         source = _source_of(item)
         self.deaths[source.relpath] += done.lost
-        if done.lost and self.deaths[source.relpath] < _MOST_DEATHS:
+        if done.lost and self.deaths[source.relpath] < verdicts.MOST_DEATHS:
             self.suspects.extend(items)
         elif isinstance(item, Step):
-            outcome = _blamed(source, done)
+            outcome = verdicts.blamed(source, done.error, lost=done.lost)
             self._record_series(SeriesOutcome(series=item.series, outcome=outcome))
         else:
-            self._record([_blamed(source, done)])
+            self._record([verdicts.blamed(source, done.error, lost=done.lost)])
 
     def _settle(self, work: _Work, outcomes: list[Outcome]) -> None:
         """Record outcomes; what a second try may mend waits for it."""
@@ -435,7 +410,7 @@ class Flow:
         self.tick = replace(
             self.tick,
             done_count=self.tick.done_count + len(outcomes),
-            done_nbytes=self.tick.done_nbytes + _total(each.source for each in outcomes),
+            done_nbytes=self.tick.done_nbytes + total_nbytes(each.source for each in outcomes),
             failed_count=self.tick.failed_count + failed,
         )
 
@@ -453,19 +428,3 @@ def _source_of(item: Job | Source | Step) -> Source:
     if isinstance(item, Source):
         return item
     return item.series.members[0] if isinstance(item, Step) else item.source
-
-
-def _total(sources: Iterable[Source]) -> int:
-    return sum(source.size for source in sources)
-
-
-def _blamed(source: Source, done: Done) -> Outcome:
-    """Outcome of a source whose work ended without one."""
-    failure: FailureClass = "poison" if done.lost else "permanent"
-    message = (
-        f"{source.relpath}: its worker died {_MOST_DEATHS} times; raise `memory`, or exclude it"
-        if done.lost
-        else f"{source.relpath}: {type(done.error).__name__}: {done.error};"
-        " this is a fault of decant-batch, please report it"
-    )
-    return Outcome(source=source, state="failed", failure=failure, message=message)

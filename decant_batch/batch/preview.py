@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from decant_batch.archive.model import silent
-from decant_batch.batch import plan, publish, task
+from decant_batch.batch import plan, publish, task, verdicts
 from decant_batch.batch.config import Config
 from decant_batch.batch.engine import Engine
-from decant_batch.batch.flow import is_young, young_outcome
 from decant_batch.batch.ledger import Records
 from decant_batch.batch.model import Excluded, Job, Outcome, Roots, Source, Trouble
 from decant_batch.batch.plan import Terms
@@ -79,8 +78,8 @@ def _previewed(
             yield _unreadable(item)
         elif item.relpath not in open_sources:
             yield _settled(records, item)
-        elif is_young(item, config.settle):
-            yield young_outcome(item)
+        elif verdicts.is_young(item, config.settle):
+            yield verdicts.young(item)
         else:
             yield _planned(roots, terms, item, versions.get(item.relpath, 1))
 

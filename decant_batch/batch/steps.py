@@ -12,8 +12,7 @@ that fails or changes leaves the others' bundles where they are: the next run go
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,6 +32,8 @@ from decant_batch.batch.model import (
     Source,
 )
 from decant_batch.batch.plan import Terms
+from decant_batch.batch.series import Rule
+from decant_batch.batch.verdicts import is_young
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,14 @@ class Steps:
     waiting: Iterator[int] | None = None
     bundles: dict[str, _Nested] = field(default_factory=dict)
     count: int = 0
+
+    def enroll(self, sources: Sequence[Source], rules: Sequence[Rule]) -> set[str]:
+        """Record which of the sources are members of series; their paths."""
+        placed = [(source, series.place(source.relpath, rules)) for source in sources]
+        members = [(source, found) for source, found in placed if found is not None]
+        if members:
+            self.ledger.enroll(members)
+        return {source.relpath for source, _ in members}
 
     def next(self) -> Step | None:
         """The survey of the next series that has work left; None where there is none left.
@@ -179,7 +188,7 @@ class Steps:
     def _young(self, found: Series) -> Outcome | None:
         """A series of which a member may still be written is left alone, all of it."""
         for source in found.members:
-            if abs(time.time() - source.mtime_ns / 1e9) < self.settle_s:
+            if is_young(source, self.settle_s):
                 message = f"{found.stem}: {source.relpath} is younger than `settle`"
                 return Outcome(source=found.members[0], state="changing", message=message)
         return None

@@ -19,7 +19,7 @@ import pytest
 
 from decant_batch.archive.model import Recipe, Report, silent
 from decant_batch.batch import flow as flows
-from decant_batch.batch import publish, task
+from decant_batch.batch import publish, task, verdicts
 from decant_batch.batch.config import Config
 from decant_batch.batch.engine import Done, Engine
 from decant_batch.batch.flow import Flow
@@ -808,7 +808,7 @@ def test_a_young_source_is_left_alone(
 ) -> None:
     now_ns = 10**18
     clock = SimpleNamespace(monotonic=time.monotonic, time=lambda: now_ns / 1e9)
-    monkeypatch.setattr(flows, "time", clock)
+    monkeypatch.setattr(verdicts, "time", clock)
     minutes = {"old": -11, "young": -9, "now": 0, "ahead": 9, "far-ahead": 11}
     many = [
         source(f"{name}.tif", mtime_ns=now_ns + minute * 60 * 10**9)
