@@ -273,3 +273,79 @@ _NO_UNITS = ("pixel", "pixels", "")
 def _attributes(archive: Path) -> dict[str, Any]:
     with zarr.storage.ZipStore(archive, mode="r") as store:
         return dict(zarr.open_group(store, mode="r").attrs)
+
+
+# --- series -----------------------------------------------------------------------------------
+
+SERIES = r"""
+source: {source}
+destination: archive
+settle: 0s
+cluster: {{workers: 1, memory: 1GiB}}
+series:
+  - match: '(?P<p>neubias[^/]*/.+--W\d+--P\d+)--T(?P<t>\d+)--Z(?P<z>\d+)--C\.tif'
+    archive: '{{p}}'
+  - match: '(?P<p>oad[^/]*/\w+)_t(?P<t>\d+)z(?P<z>\d+)c(?P<c>\d+)_ORG\.tif'
+    archive: '{{p}}'
+  - match: '(?P<p>faim_cv\w*)/.+_(?P<w>\w\d\d)_T(?P<t>\d+)F(?P<f>\d+).+Z(?P<z>\d+)C(?P<c>\d+)\.tif'
+    archive: '{{p}}/{{w}}_{{f}}'
+  - match: '(?P<p>faim_ix[^/]*)/.+/TimePoint_(?P<t>\d+)/.+_(?P<w>\w\d\d_s\d+)_w(?P<c>\d).+\.tif'
+    archive: '{{p}}/{{w}}'
+  - match: '(?P<p>scifio[^/]*)/img_(?P<t>\d+)_(?P<c>\w+)_(?P<z>\d+)\.tif'
+    archive: '{{p}}'
+  - match: '(?P<p>prairie[^/]*)/.+_Cycle(?P<t>\d+)_(?P<c>Ch\d)_(?P<z>\d+)\.ome\.tif'
+    archive: '{{p}}'
+  - match: '(?P<p>ome_multi[^/]*)/multifile-Z(?P<z>\d+)\.ome\.tiff'
+    archive: '{{p}}'
+  - match: '(?P<p>oiio[^/]*)/(?P<z>\d+)\.tif'
+    archive: '{{p}}'
+"""
+# Of each consolidated series its members and the leading axes of its array; of each nested one its
+# members and why.
+CONSOLIDATED: dict[str, tuple[int, dict[str, int]]] = {
+    "neubias_mitocheck_WPTZC/EMBO_2012_Group3--empty--empty--W0002--P001": (30, {"t": 30, "z": 1}),
+    "oad_mitosis_tzc/Detailed_stack": (74, {"t": 1, "c": 2, "z": 37}),
+    "faim_ix_zmix_guid/C07_s1": (6, {"t": 2, "c": 3}),
+    "faim_ix_zmix_guid/C07_s2": (6, {"t": 2, "c": 3}),
+    "prairie_ome_cycle_ch": (24, {"t": 3, "c": 2, "z": 4}),
+    "ome_multifile_master": (5, {"z": 5}),
+}
+NESTED = {
+    "scifio_mm1_t_c_z": (20, "is empty-file"),
+    "oiio_miplevels_mixed_shapes": (13, "nothing between 2 and 4"),
+} | {
+    f"faim_cv8000_plate/{well}_00{field}": (8, "is compressed")
+    for well in ("D08", "E03", "F08")
+    for field in (1, 2, 3, 4)
+}
+
+
+def test_series_are_packed_as_what_they_are(corpus: Path, tmp_path: Path) -> None:
+    root, config = corpus / "files" / "_series", tmp_path / "c.yaml"
+    config.write_text(SERIES.format(source=root))
+    summary = run.execute(load(config), watch=lambda _tick: None)
+    assert summary.trouble_count == 0
+    back: dict[str, bytes] = {}
+    for name, (count, leading) in CONSOLIDATED.items():
+        archive = tmp_path / "archive" / f"{name}.zarr.zip"
+        found = inspect(archive)
+        assert (len(found.members), found.axes) == (count, (*leading, "y", "x"))
+        assert found.shape[:-2] == tuple(leading.values())
+        with zarr.storage.ZipStore(archive, read_only=True) as store:
+            pixels = np.asarray(zarr.open_array(store, path="0", mode="r", zarr_format=2)[...])
+        assert pixels.reshape(-1, *pixels.shape[-2:]).tobytes() == b"".join(
+            tifffile.imread(root / member, _multifile=False).astype(pixels.dtype).tobytes()
+            for member in found.members
+        )
+        back |= recover(archive)
+    with Ledger.read(Path(summary.ledger)) as ledger:
+        for name, (count, why) in NESTED.items():
+            archive = tmp_path / "archive" / f"{name}.zarr"
+            row = ledger.archive_of(f"{name}.zarr")
+            assert row is not None
+            assert why in row.detail
+            assert len(inspect(archive).members) == count
+            back |= recover(archive)
+    assert summary.modes["series"].count == len(back) == 274
+    for relpath, data in back.items():
+        assert data == (root / relpath).read_bytes(), relpath
