@@ -103,9 +103,9 @@ def some_archived(_self, outcomes):
         for kind in (container.ZipWriter, container.FolderContainer)
     ],
     "written": lambda: before(publish, "verify"),
-    "verified": lambda: before(publish, "_publish"),
+    "verified": lambda: before(publish, "publish"),
     "two-names": lambda: after(Path, "hardlink_to"),
-    "named": lambda: after(publish, "_publish"),
+    "named": lambda: after(publish, "publish"),
     "unrecorded": lambda: before(writer.Ledger, "record", some_archived),
     "in-transaction": lambda: after(writer.Ledger, "_record"),
     "recorded": lambda: after(writer.Ledger, "record", some_archived),
