@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -161,6 +162,19 @@ def test_what_does_not_fill_a_grid_is_nested(share: Share, what: str, reason: st
     before = share.destination.stat().st_mtime_ns
     assert share.run().settled.count == len(found.members)
     assert share.destination.stat().st_mtime_ns == before
+
+
+def test_a_series_is_called_by_its_name_and_its_bytes_depend_on_nothing_else(share: Share) -> None:
+    share.grid("day 1/a")
+    share.run()
+    archive = share.destination / "day 1/a.zarr.zip"
+    assert inspect(archive).original_name == "a"
+    attributes = json.loads(zipfile.ZipFile(archive).read(".zattrs"))
+    assert attributes["multiscales"][0]["name"] == "a"
+    before = archive.read_bytes()
+    shutil.rmtree(share.destination)
+    share.run()
+    assert archive.read_bytes() == before
 
 
 def test_same_names_under_two_folders_are_two_series(share: Share) -> None:

@@ -51,13 +51,15 @@ def pack_series(
     archive: Path,
     *,
     grid: Grid,
+    name: str | None = None,
     recipe: Recipe | None = None,
     report: Report = silent,
 ) -> tuple[Packed, list[str]]:
     """Write the consolidated archive of ``members`` at ``archive``; their sha256 beside it.
 
-    Members are in the order of the grid's planes, which they fill; that they do is not checked. As
-    with ``pack``, the archive is complete afterwards, but not proved.
+    Members are in the order of the grid's planes, which they fill; that they do is not checked.
+    ``name`` is what the archive says that it is called, its file's unless it is given. As with
+    ``pack``, the archive is complete afterwards, but not proved.
 
     Raises
     ------
@@ -81,7 +83,7 @@ def pack_series(
                 found = _placed(member, _alike(member, first), number, grid)
                 hashes.append(_pack_member(member, number, found, row, lanes, records, report))
                 stamps.write(arrays.dump(_stamp(member)) + b"\n")
-        name = archive_stem(archive)
+        name = name or archive_stem(archive)
         marker = {"series": {"members": len(members)}} | documents.merged(grid.merged)
         documents.write_image(container, name, described, said, marker)
         _write_series(container, grid, name, recipe, records, stamps)

@@ -45,6 +45,7 @@ def make_series(roots: Roots, job: SeriesJob, temporary: str, report: Report) ->
             list(_members(roots, series)),
             partial,
             grid=job.grid,
+            name=Path(series.stem).name,
             recipe=job.recipe,
             report=report,
         )
