@@ -260,15 +260,20 @@ def test_a_lost_ledger_adopts_what_stands(share: Share) -> None:
     share.check("a.zarr.zip", "b.zarr")
 
 
-def test_a_nested_series_goes_on_where_it_was_interrupted(
-    share: Share, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The closing is kept from happening; then a bundle is lost, and only that is made again."""
+def leave_bundles(share: Share, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the bundles of a nested series, and keep it from being closed."""
     share.write(RULE + "    layout: nested\n")
     share.grid("a")
     with monkeypatch.context() as patched:
         patched.setattr(steps.Steps, "_closed", lambda *_: None)
         share.run()
+
+
+def test_a_nested_series_goes_on_where_it_was_interrupted(
+    share: Share, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The closing is kept from happening; then a bundle is lost, and only that is made again."""
+    leave_bundles(share, monkeypatch)
     (staging,) = share.destination.glob(".*.staged")
     made = {path.name: path.stat().st_mtime_ns for path in staging.iterdir()}
     assert sorted(made) == [f"m{k}.zarr.zip" for k in range(6)]
@@ -309,11 +314,7 @@ def test_a_member_that_fails_keeps_the_others_bundles(
 def test_bundles_of_a_series_that_is_gone_are_removed(
     share: Share, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    share.write(RULE + "    layout: nested\n")
-    share.grid("a")
-    with monkeypatch.context() as patched:
-        patched.setattr(steps.Steps, "_closed", lambda *_: None)
-        share.run()
+    leave_bundles(share, monkeypatch)
     assert list(share.destination.glob(".*.staged"))
     for path in share.source.iterdir():
         path.unlink()

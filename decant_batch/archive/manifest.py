@@ -297,10 +297,17 @@ def dump_series(
         }
     )
     before, after = document.split(b'"members":[]', 1)
-    yield before + b'"members":['
-    for number, member in enumerate(members):
-        yield b"," + member if number else member
-    yield b"]" + after
+    yield before + b'"members":'
+    yield from dump_list(members)
+    yield after
+
+
+def dump_list(items: Iterable[bytes]) -> Iterator[bytes]:
+    """A JSON list of items in JSON, in parts."""
+    yield b"["
+    for number, item in enumerate(items):
+        yield b"," + item if number else item
+    yield b"]"
 
 
 def _page_record(found: Layout, i: int) -> dict[str, object]:

@@ -127,7 +127,10 @@ def close_series(folder: Path, name: str, bundles: Iterable[tuple[Member, int, s
             notes="",
         )
         # The manifest last: with it, the folder is an archive.
-        for key, value in ((manifest.STAMPS, _list(_lines(stamps))), (manifest.KEY, parts)):
+        for key, value in (
+            (manifest.STAMPS, manifest.dump_list(_lines(stamps))),
+            (manifest.KEY, parts),
+        ):
             _write_file(folder / key, value)
     sync_folder(folder)
 
@@ -232,7 +235,7 @@ def _write_series(
     records: IO[bytes],
     stamps: IO[bytes],
 ) -> None:
-    container.set_parts(manifest.STAMPS, _list(_lines(stamps)))
+    container.set_parts(manifest.STAMPS, manifest.dump_list(_lines(stamps)))
     parts = manifest.dump_series(
         _lines(records),
         grid.axes,
@@ -243,14 +246,6 @@ def _write_series(
         notes="",
     )
     container.set_parts(manifest.KEY, parts)
-
-
-def _list(items: Iterator[bytes]) -> Iterator[bytes]:
-    """A JSON list of items in JSON, in parts."""
-    yield b"["
-    for number, item in enumerate(items):
-        yield b"," + item if number else item
-    yield b"]"
 
 
 def _told(path: Path, first: Layout, grid: Grid) -> Metadata:

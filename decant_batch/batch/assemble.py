@@ -118,30 +118,32 @@ def _place(
         publish.refuse_obstacles(final, root)
         if not os.path.lexists(final) and not os.path.lexists(root / other):
             return archive, ()
-        if os.path.lexists(final) and _holds(final, series):
+        held = _held(final, series) if os.path.lexists(final) else ()
+        if held:
             hashes = hashes or tuple(
                 publish.sha256_of(Path(roots.source, source.relpath)) for source in series.members
             )
-            if _hashes(final) == hashes:
+            if held == hashes:
                 return archive, hashes
     raise NameTaken(
         f"{series.stem}: its archive's names are all taken; move old versions away, then run again"
     )
 
 
-def _holds(final: Path, series: Series) -> bool:
-    """True where an archive says that it holds members of these paths and sizes, in this order."""
+def _held(final: Path, series: Series) -> tuple[str, ...]:
+    """Sha256 of the members that an archive says it holds; none where they are not these ones.
+
+    These are members of the same paths and sizes, in the same order.
+    """
     try:
         with open_container(final) as container:
-            found = [(each.relpath, each.size) for each in originals(container)]
+            found = originals(container)
     except ArchiveDamaged:
-        return False
-    return found == [(source.relpath, source.size) for source in series.members]
-
-
-def _hashes(final: Path) -> tuple[str, ...]:
-    with open_container(final) as container:
-        return tuple(each.sha256 for each in originals(container))
+        return ()
+    wanted = [(source.relpath, source.size) for source in series.members]
+    if [(each.relpath, each.size) for each in found] != wanted:
+        return ()
+    return tuple(each.sha256 for each in found)
 
 
 def _prove(archive: Path, hashes: list[str], threads: int) -> None:

@@ -34,7 +34,6 @@ from decant_batch.batch.model import (
     Why,
 )
 from decant_batch.batch.plan import Terms
-from decant_batch.batch.series import Rule
 from decant_batch.batch.steps import Step, Steps
 from decant_batch.batch.verdicts import is_young, total_nbytes
 
@@ -78,7 +77,6 @@ class Flow:
     terms: Terms
     watch: Watch
     found: Iterator[Source | Trouble | Excluded]
-    rules: Sequence[Rule] = ()
     unsettled: deque[Source] = field(default_factory=deque)
     surveying: dict[int, tuple[Source, ...]] = field(default_factory=dict)
     waiting: list[tuple[int, int, Job]] = field(default_factory=list)
@@ -107,6 +105,8 @@ class Flow:
             terms=self.terms,
             settle_s=self.config.settle,
             label=self.label,
+            rules=self.config.rules,
+            numbers=self.numbers,
             record=self._record_series,
         )
 
@@ -240,7 +240,7 @@ class Flow:
             if isinstance(each, Excluded):
                 self.left_out[each.why] = self.left_out.get(each.why, Tally()).plus(each.size)
         unsettled = self._unsettled(sources) if sources else []
-        members = self.steps.enroll(sources, self.rules)
+        members = self.steps.enroll(sources)
         alone = [each for each in unsettled if each.relpath not in members]
         young = [each for each in alone if is_young(each, self.config.settle)]
         self.tick = replace(

@@ -148,7 +148,7 @@ class SeriesSurvey:
 
     ``largest`` has the numbers of the member that takes most memory, ``grid`` the planes that all
     fill together; ``problem`` says why they cannot be consolidated. ``moved`` and ``trouble`` as in
-    ``Survey``, of the first member that has one; ``others`` counts members that are no TIFF.
+    ``Survey``, of the first member that has one.
     """
 
     series: Series

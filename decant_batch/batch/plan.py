@@ -7,7 +7,15 @@ from pathlib import PurePosixPath
 
 from decant_batch.archive.model import ContainerKind, Recipe
 from decant_batch.batch import memory
-from decant_batch.batch.model import Job, Nesting, Outcome, SeriesJob, SeriesSurvey, Survey
+from decant_batch.batch.model import (
+    Job,
+    Nesting,
+    Outcome,
+    SeriesJob,
+    SeriesSurvey,
+    Source,
+    Survey,
+)
 
 MAX_NAME_NBYTES = 255  # of one part of a path, on the file systems of the day
 _FURTHER = 10  # names tried where a lost ledger no longer knows how many versions there are
@@ -30,15 +38,8 @@ def job(survey: Survey, terms: Terms, version: int) -> Job | Outcome:
     ``version`` is the number of the archive that may hold the source as it is now already.
     """
     source = survey.source
-    if survey.moved:
-        return Outcome(source=source, state="changing", message=survey.moved)
-    if survey.trouble is not None:
-        return Outcome(
-            source=source,
-            state="failed",
-            failure=survey.trouble.failure,
-            message=survey.trouble.message,
-        )
+    if (unread := _unread(source, survey)) is not None:
+        return unread
     if not survey.is_tiff and terms.others == "report":
         return Outcome(source=source, state="reported", reason=survey.reason, detail=survey.detail)
     archive = archive_name(source.relpath, terms.recipe, version)
@@ -60,9 +61,22 @@ def bundle(survey: Survey, archive: str, terms: Terms) -> Job | Outcome:
 
     ``archive`` is the bundle's path; see ``job``.
     """
-    if survey.moved or survey.trouble is not None:
-        return job(survey, terms, 1)
-    return _with_memory(survey, archive, (), terms, container="zip")
+    unread = _unread(survey.source, survey)
+    return unread or _with_memory(survey, archive, (), terms, container="zip")
+
+
+def _unread(source: Source, survey: Survey | SeriesSurvey) -> Outcome | None:
+    """Outcome of what moved or could not be read while it was surveyed; None if it was read."""
+    if survey.moved:
+        return Outcome(source=source, state="changing", message=survey.moved)
+    if survey.trouble is None:
+        return None
+    return Outcome(
+        source=source,
+        state="failed",
+        failure=survey.trouble.failure,
+        message=survey.trouble.message,
+    )
 
 
 def series(survey: SeriesSurvey, terms: Terms) -> SeriesJob | Nesting | Outcome:
@@ -72,15 +86,8 @@ def series(survey: SeriesSurvey, terms: Terms) -> SeriesJob | Nesting | Outcome:
     """
     found = survey.series
     first = found.members[0]
-    if survey.moved:
-        return Outcome(source=first, state="changing", message=survey.moved)
-    if survey.trouble is not None:
-        return Outcome(
-            source=first,
-            state="failed",
-            failure=survey.trouble.failure,
-            message=survey.trouble.message,
-        )
+    if (unread := _unread(first, survey)) is not None:
+        return unread
     problem = survey.problem or ("the config says so" if found.layout == "nested" else "")
     pack_as = [] if problem else _consolidated(survey, terms)
     for item in pack_as:

@@ -90,7 +90,6 @@ def _engaged(
             terms=terms_of(config, engine.reserved_bytes()),
             watch=watch,
             found=found,
-            rules=config.rules,
         )
         try:
             flow.go()

@@ -48,33 +48,38 @@ class Step:
 
 @dataclass(slots=True, kw_only=True)
 class _Nested:
-    """A nested series whose bundles are being made; ``hashes`` are those of bundles made so far."""
+    """A nested series whose bundles are being made; ``out`` counts those that are missing.
+
+    ``hashes`` are those of the bundles that are there, by their members' paths.
+    """
 
     series: Series
     staging: str
     reason: str
     hashes: dict[str, str] = field(default_factory=dict)
-    out: set[str] = field(default_factory=set)
+    out: int = 0
     trouble: Outcome | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class Steps:
-    """The series of a run that goes on. ``label`` is the run's own, for temporary names."""
+    """The series of a run that goes on; ``label`` and ``numbers`` make temporary names."""
 
     ledger: Ledger
     roots: Roots
     terms: Terms
     settle_s: float
     label: str
+    rules: Sequence[Rule]
+    numbers: Iterator[int]
     record: Callable[[SeriesOutcome], None]
     waiting: Iterator[int] | None = None
-    bundles: dict[str, _Nested] = field(default_factory=dict)
-    count: int = 0
+    # By the member's path: its series, and which member of it it is.
+    bundles: dict[str, tuple[_Nested, int]] = field(default_factory=dict)
 
-    def enroll(self, sources: Sequence[Source], rules: Sequence[Rule]) -> set[str]:
+    def enroll(self, sources: Sequence[Source]) -> set[str]:
         """Record which of the sources are members of series; their paths."""
-        placed = [(source, series.place(source.relpath, rules)) for source in sources]
+        placed = [(source, series.place(source.relpath, self.rules)) for source in sources]
         members = [(source, found) for source, found in placed if found is not None]
         if members:
             self.ledger.enroll(members)
@@ -111,15 +116,15 @@ class Steps:
 
     def bundle_of(self, source: Source) -> str | None:
         """Where a member's bundle goes; None for a source that is no member of a nested series."""
-        nested = self.bundles.get(source.relpath)
-        if nested is None:
+        if source.relpath not in self.bundles:
             return None
-        return _bundle(nested.staging, nested.series.members.index(source))
+        nested, number = self.bundles[source.relpath]
+        return _bundle(nested.staging, number)
 
     def bundled(self, outcome: Outcome) -> Step | None:
         """Take the outcome of a bundle; the closing step where it was the last."""
-        nested = self.bundles.pop(outcome.source.relpath)
-        nested.out.discard(outcome.source.relpath)
+        nested, _number = self.bundles.pop(outcome.source.relpath)
+        nested.out -= 1
         if outcome.state == "archived":
             nested.hashes[outcome.source.relpath] = outcome.sha256
         else:
@@ -147,8 +152,7 @@ class Steps:
         )
 
     def _pack(self, job: SeriesJob) -> Step:
-        self.count += 1
-        temporary = task.temporary_name(job.archives[0][0], f"{self.label}-series", self.count)
+        temporary = task.temporary_name(job.archives[0][0], self.label, next(self.numbers))
         self.ledger.begin_series(job, temporary)
         step = self._step(job.series, task.perform_series, job, temporary)
         return replace(step, memory=job.projected_bytes)
@@ -157,10 +161,12 @@ class Steps:
         """Members whose bundle is missing; the closing step where none is."""
         nested = _Nested(series=item.series, staging=_staging(item.series), reason=item.reason)
         self._stage(nested)
-        missing = [source for source in item.series.members if source.relpath not in nested.hashes]
-        for source in missing:
-            self.bundles[source.relpath] = nested
-        nested.out = {source.relpath for source in missing}
+        missing = []
+        for number, source in enumerate(item.series.members):
+            if source.relpath not in nested.hashes:
+                self.bundles[source.relpath] = nested, number
+                missing.append(source)
+        nested.out = len(missing)
         return missing or self._closed(nested)
 
     def _stage(self, nested: _Nested) -> None:

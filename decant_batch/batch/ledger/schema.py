@@ -160,7 +160,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             sha256 TEXT,
             nbytes INTEGER)""",
         "CREATE INDEX member_series ON member (series, run)",
-        "CREATE INDEX archive_mode ON archive (mode) WHERE mode = 'series'",
     ),
 )
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from decant_batch import __version__
+from decant_batch.archive.model import Mode
 from decant_batch.batch.ledger import lock, queries
 from decant_batch.batch.ledger.database import (
     connect,
@@ -121,7 +122,7 @@ class Ledger(Records):
         """
         with self._writing():
             for job, temporary in zip(jobs, temporaries, strict=True):
-                self._begin(job, temporary)
+                self._begin(job.source, job.archive, job.mode, job.projected_bytes, temporary)
 
     def record(self, outcomes: Sequence[Outcome]) -> None:
         """Record what became of sources; those never begun (reported, too young) have no attempt.
@@ -181,16 +182,8 @@ class Ledger(Records):
     def begin_series(self, job: SeriesJob, temporary: str) -> None:
         """Record an attempt at a consolidated series, under its first member; see ``begin``."""
         with self._writing():
-            parameters = met(job.series.members[0]) | {
-                "run": self.run,
-                "now_ns": time.time_ns(),
-                "archive": sql_name(job.archives[0][0]),
-                "archive_mode": "series",
-                "projected_bytes": job.projected_bytes,
-                "temporary": sql_name(temporary),
-            }
-            for query in queries.BEGIN:
-                self._connection.execute(query, parameters)
+            first, archive = job.series.members[0], job.archives[0][0]
+            self._begin(first, archive, "series", job.projected_bytes, temporary)
 
     def stage(self, stem: str, staging: str | None) -> None:
         """Record where a nested series gathers its bundles, or that it no longer does."""
@@ -253,13 +246,15 @@ class Ledger(Records):
                 raise
             yield
 
-    def _begin(self, job: Job, temporary: str) -> None:
-        parameters = met(job.source) | {
+    def _begin(
+        self, source: Source, archive: str, mode: Mode, projected_bytes: int, temporary: str
+    ) -> None:
+        parameters = met(source) | {
             "run": self.run,
             "now_ns": time.time_ns(),
-            "archive": sql_name(job.archive),
-            "archive_mode": job.mode,
-            "projected_bytes": job.projected_bytes,
+            "archive": sql_name(archive),
+            "archive_mode": mode,
+            "projected_bytes": projected_bytes,
             "temporary": sql_name(temporary),
         }
         for query in queries.BEGIN:
