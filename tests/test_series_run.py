@@ -20,6 +20,7 @@ from decant_batch.batch import run, steps
 from decant_batch.batch.config import load
 from decant_batch.batch.ledger import Ledger, Records
 from decant_batch.batch.model import Outcome, Summary
+from decant_batch.ui.proof import proof_of
 from tests.recover import recover
 
 RULE = r"""
@@ -175,6 +176,20 @@ def test_a_series_is_called_by_its_name_and_its_bytes_depend_on_nothing_else(sha
     shutil.rmtree(share.destination)
     share.run()
     assert archive.read_bytes() == before
+
+
+def test_the_ledger_vouches_for_series_and_not_for_what_was_written_later(share: Share) -> None:
+    share.grid("a")
+    share.grid("b")
+    (share.source / "b_t001_z1.tif").write_bytes(b"")
+    share.run()
+    for name in ("a.zarr.zip", "b.zarr"):
+        archive = share.destination / name
+        proof = proof_of(archive, inspect(archive).sha256)
+        assert (proof.problem, proof.at_ns is None) == (None, False)
+    with archive.parent.joinpath("a.zarr.zip").open("ab") as file:
+        file.write(b"x")
+    assert "written to since" in str(proof_of(share.destination / "a.zarr.zip", "").problem)
 
 
 def test_same_names_under_two_folders_are_two_series(share: Share) -> None:

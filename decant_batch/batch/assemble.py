@@ -58,7 +58,6 @@ def make_series(roots: Roots, job: SeriesJob, temporary: str, report: Report) ->
     return SeriesOutcome(
         series=series,
         outcome=replace(outcome, warnings=packed.warnings),
-        hashes=tuple(made),
     )
 
 
@@ -87,9 +86,7 @@ def close(roots: Roots, closing: Closing, _report: Report) -> SeriesOutcome:
     publish.publish(staging, final)
     with open_container(final) as container:
         outcome = _archived(series, archive, container.nbytes())
-    return SeriesOutcome(
-        series=series, outcome=replace(outcome, detail=closing.reason), hashes=closing.hashes
-    )
+    return SeriesOutcome(series=series, outcome=replace(outcome, detail=closing.reason))
 
 
 def _members(roots: Roots, series: Series) -> Iterator[Member]:
@@ -189,4 +186,4 @@ def _adopted(
         raise NameTaken(f"{final}: {publish.DAMAGED} ({error})") from error
     with open_container(final) as container:
         outcome = _archived(series, archive, container.nbytes())
-    return SeriesOutcome(series=series, outcome=replace(outcome, adopted=True), hashes=hashes)
+    return SeriesOutcome(series=series, outcome=replace(outcome, adopted=True))

@@ -135,11 +135,13 @@ class Enrolled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesOutcome:
-    """What became of a series: ``outcome`` is its first member's, ``hashes`` those of all."""
+    """What became of a series: ``outcome`` is its first member's, and the same of all.
+
+    It has no sha256, as the manifest of a series has none: each member has its own there.
+    """
 
     series: Series
     outcome: Outcome
-    hashes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,14 +38,9 @@ def blamed(source: Source, error: BaseException | None, *, lost: bool) -> Outcom
 
 def of_members(result: SeriesOutcome) -> list[Outcome]:
     """Outcome of each member of a series: that of the series. The first has what was measured."""
-    members, first = result.series.members, result.outcome
-    hashes = result.hashes or ("",) * len(members)
+    first = result.outcome
     rest = replace(first, peak_bytes=0, projected_bytes=0, seconds=0.0, warnings=())
-    outcomes = [
-        replace(rest, source=source, sha256=sha256)
-        for source, sha256 in zip(members, hashes, strict=True)
-    ]
-    return [replace(first, source=members[0], sha256=hashes[0]), *outcomes[1:]]
+    return [first, *(replace(rest, source=source) for source in result.series.members[1:])]
 
 
 def total_nbytes(sources: Iterable[Source]) -> int:
