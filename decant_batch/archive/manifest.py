@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal, overload
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from decant_batch.archive import planes
+from decant_batch.archive import jsonstream, planes
 from decant_batch.archive.arrays import dump
 from decant_batch.archive.container import Container
+from decant_batch.archive.lines import Lines
 from decant_batch.archive.model import MAX_PAGE_NBYTES, ByteOrder, Geometry, Layout, Mode
-from decant_batch.archive.names import is_safe
+from decant_batch.archive.names import are_distinct, is_safe
 from decant_batch.errors import ArchiveDamaged, UnknownFormat
 
 KEY = ".decant/manifest.json"
@@ -78,7 +80,7 @@ class Manifest(_Record):
     plane_order: list[str] = []
     husk_raw_size: _Int63 = 0
     notes: str = ""
-    members: list[MemberRecord] = []
+    members: Sequence[MemberRecord] = []
     series_consolidated: bool = False
 
 
@@ -86,8 +88,34 @@ class _Head(BaseModel):
     format: Any = None
 
 
+class Members(Sequence[MemberRecord]):
+    """Records of a series' members, each made when it is asked for: they are many."""
+
+    def __init__(self, records: Lines) -> None:
+        self._records = records
+
+    def __len__(self) -> int:
+        """How many members there are."""
+        return len(self._records)
+
+    @overload
+    def __getitem__(self, i: int) -> MemberRecord: ...
+
+    @overload
+    def __getitem__(self, i: slice) -> list[MemberRecord]: ...
+
+    def __getitem__(self, i: int | slice) -> MemberRecord | list[MemberRecord]:
+        """Record of the i-th member."""
+        if isinstance(i, slice):
+            return [self[k] for k in range(*i.indices(len(self)))]
+        return MemberRecord.model_validate_json(self._records[i])
+
+
 def read(container: Container) -> Manifest:
     """The manifest of a container, its names checked.
+
+    That of a series which has ``STAMPS`` is read member by member: what is held does not grow with
+    what a member's record takes as an object.
 
     Raises
     ------
@@ -98,20 +126,54 @@ def read(container: Container) -> Manifest:
     """
     where = container.path
     try:
-        text = container.get(KEY)
-        version = _Head.model_validate_json(text).format
-        if type(version) is not int or version != FORMAT:
-            raise UnknownFormat(
-                f"{where}: format {version!r} is not known to this version, which reads format"
-                f" {FORMAT}; use a newer decant-batch"
-            )
-        manifest = Manifest.model_validate_json(text)
+        if _has(container, STAMPS):
+            manifest = _streamed(container)
+        else:
+            text = container.get(KEY)
+            _check_format(_Head.model_validate_json(text).format, where)
+            manifest = Manifest.model_validate_json(text)
     except KeyError as error:
         raise ArchiveDamaged(f"{where}: no {KEY}: not a Decant archive, or not whole") from error
     except ValidationError as error:
         raise ArchiveDamaged(f"{where}: {KEY}: {_first(error)}") from error
+    except ValueError as error:
+        raise ArchiveDamaged(f"{where}: {KEY}: {error}") from error
     _check_names(manifest, where=str(where))
     return manifest
+
+
+def _has(container: Container, key: str) -> bool:
+    try:
+        next(container.get_parts(key), b"")
+    except KeyError:
+        return False
+    return True
+
+
+def _check_format(version: object, where: Path) -> None:
+    if type(version) is not int or version != FORMAT:
+        raise UnknownFormat(
+            f"{where}: format {version!r} is not known to this version, which reads format"
+            f" {FORMAT}; use a newer decant-batch"
+        )
+
+
+def _streamed(container: Container) -> Manifest:
+    """The manifest, its members taken out one by one as they are read."""
+    records, problems = Lines(), list[ValidationError]()
+
+    def take(element: object) -> None:
+        try:
+            records.append(MemberRecord.model_validate(element).model_dump_json().encode())
+        except ValidationError as error:
+            if not problems:  # told after the format, which may stand behind the members
+                problems.append(error)
+
+    document = jsonstream.outline(container.get_parts(KEY), "members", take)
+    _check_format(_Head.model_validate(document).format, container.path)
+    if problems:
+        raise problems[0]
+    return Manifest.model_validate(document).model_copy(update={"members": Members(records)})
 
 
 def _first(error: ValidationError) -> str:
@@ -123,7 +185,7 @@ def _first(error: ValidationError) -> str:
 def _check_names(manifest: Manifest, *, where: str) -> None:
     if not is_safe(manifest.original_name) or "/" in manifest.original_name:
         raise ArchiveDamaged(f"{where}: original_name {manifest.original_name!r} is not a name")
-    if len({member.relpath for member in manifest.members}) != len(manifest.members):
+    if not are_distinct(member.relpath for member in manifest.members):
         raise ArchiveDamaged(f"{where}: two members have one path")
     for member in manifest.members:
         if not is_safe(member.relpath):

@@ -7,8 +7,10 @@ the exact bytes stand beside it, in hexadecimal.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+from collections.abc import Iterable
 from urllib.parse import quote_from_bytes
 
 # Printable ASCII that is harmless in a name everywhere, and is no percent sign.
@@ -30,6 +32,15 @@ def readable(name: str) -> str:
     if is_safe(name) and is_text(name):
         return name
     return quote_from_bytes(os.fsencode(name), safe=_HARMLESS)
+
+
+def are_distinct(paths: Iterable[str]) -> bool:
+    """True where no path is there twice. Of each a digest is held: they may be many."""
+    seen, count = set[bytes](), 0
+    for path in paths:
+        seen.add(hashlib.blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).digest())
+        count += 1
+    return len(seen) == count
 
 
 def is_encodable(name: str) -> bool:

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from decant_batch.archive import arrays, husk, manifest, names, planes
+from decant_batch.archive import arrays, husk, jsonstream, manifest, names, planes
 from decant_batch.archive.arrays import Array
 from decant_batch.archive.buffers import Buffers
 from decant_batch.archive.container import Container, open_container
 from decant_batch.archive.husk import GAP
+from decant_batch.archive.lines import Lines
 from decant_batch.archive.manifest import Manifest, MemberRecord
 from decant_batch.archive.model import Layout, Stamp
 from decant_batch.errors import ArchiveDamaged
@@ -42,7 +43,40 @@ class Original:
     member: MemberRecord | None = None
 
 
-def originals(container: Container) -> list[Original]:
+class _Members(Sequence[Original]):
+    """The originals of a series, each made when it is asked for: they are many."""
+
+    def __init__(self, container: Container, found: Manifest) -> None:
+        self._container = container
+        self._manifest = found
+        self._stamps = _member_stamps(container, len(found.members))
+
+    def __len__(self) -> int:
+        return len(self._manifest.members)
+
+    @overload
+    def __getitem__(self, i: int) -> Original: ...
+
+    @overload
+    def __getitem__(self, i: slice) -> list[Original]: ...
+
+    def __getitem__(self, i: int | slice) -> Original | list[Original]:
+        if isinstance(i, slice):
+            return [self[k] for k in range(*i.indices(len(self)))]
+        member, stamp = self._manifest.members[i], Stamp()
+        if self._stamps is not None:
+            stamp = _stamp(json.loads(self._stamps[i]), self._container)
+        return Original(
+            relpath=stamp.relpath or member.relpath,
+            size=member.original_size,
+            sha256=member.original_sha256,
+            stamp=stamp,
+            manifest=self._manifest,
+            member=member,
+        )
+
+
+def originals(container: Container) -> Sequence[Original]:
     """The sources in an archive: one, or the members of a series.
 
     Raises
@@ -51,43 +85,37 @@ def originals(container: Container) -> list[Original]:
         Where the manifest is missing or cannot be true.
     """
     found = manifest.read(container)
-    if found.mode != "series":
-        stamp = read_stamp(container)
-        return [
-            Original(
-                relpath=stamp.relpath or found.original_name,
-                size=found.original_size,
-                sha256=found.original_sha256,
-                stamp=stamp,
-                manifest=found,
-            )
-        ]
-    stamps = _member_stamps(container, len(found.members))
+    if found.mode == "series":
+        return _Members(container, found)
+    stamp = read_stamp(container)
     return [
         Original(
-            relpath=stamp.relpath or member.relpath,
-            size=member.original_size,
-            sha256=member.original_sha256,
+            relpath=stamp.relpath or found.original_name,
+            size=found.original_size,
+            sha256=found.original_sha256,
             stamp=stamp,
             manifest=found,
-            member=member,
         )
-        for member, stamp in zip(found.members, stamps, strict=True)
     ]
 
 
-def _member_stamps(container: Container, count: int) -> list[Stamp]:
-    """What is recorded of each member beside its bytes; empty where nothing is, or not of all."""
+def _member_stamps(container: Container, count: int) -> Lines | None:
+    """What is recorded of each member beside its bytes; None where nothing is, or not of all.
+
+    Each is checked here: that its path stays in the output folder, and is no other's.
+    """
+    lines = Lines()
+
+    def relpaths() -> Iterator[str]:
+        for document in jsonstream.elements(container.get_parts(manifest.STAMPS)):
+            lines.append(arrays.dump(document))
+            yield _stamp(document, container).relpath or ""
+
     try:
-        documents = json.loads(container.get(manifest.STAMPS))
-    except (KeyError, ValueError, RecursionError):
-        documents = []
-    if not isinstance(documents, list) or len(documents) != count:
-        return [Stamp()] * count
-    stamps = [_stamp(document, container) for document in documents]
-    if len({stamp.relpath for stamp in stamps}) != count:
-        return [Stamp()] * count
-    return stamps
+        are_distinct = names.are_distinct(relpaths())
+    except (KeyError, ValueError, TypeError, RecursionError):
+        return None
+    return lines if are_distinct and len(lines) == count else None
 
 
 def read_stamp(container: Container) -> Stamp:

@@ -57,7 +57,9 @@ def targets(archive: Path, members: Sequence[str] | None = None) -> list[str]:
         return [each.relpath for each in _chosen(originals(container), members, archive)]
 
 
-def _chosen(found: list[Original], members: Sequence[str] | None, archive: Path) -> list[Original]:
+def _chosen(
+    found: Sequence[Original], members: Sequence[str] | None, archive: Path
+) -> Sequence[Original]:
     if members is None:
         return found
     chosen = [

@@ -1,21 +1,19 @@
 """Many sources -> one series archive (spec section 3, mode "series").
 
 Consolidated: members stream one after the other through one job into a shared ``0``, each with a
-husk of its own. What is held does not grow with their number: a member's record goes to a file as
-soon as the member has passed.
+husk of its own. What is held of a member that has passed is its hash and its record, compressed.
 
 Nested: each member has a bundle of its own, made like any archive; here it gets its sidecar.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +30,7 @@ from decant_batch.archive import (
 from decant_batch.archive import layout as layouts
 from decant_batch.archive.container import Container, create, sync_folder
 from decant_batch.archive.encoding import Lanes, Pipeline, pipeline
+from decant_batch.archive.lines import Lines
 from decant_batch.archive.model import (
     Channel,
     Grid,
@@ -47,7 +46,7 @@ from decant_batch.errors import SourceChanged
 
 
 def pack_series(
-    members: Sequence[Member],
+    members: Iterable[Member],
     archive: Path,
     *,
     grid: Grid,
@@ -70,21 +69,23 @@ def pack_series(
         As ``pack``.
     """
     recipe = recipe or Recipe()
-    first = _alike(members[0], None)
+    members = iter(members)
+    leader = next(members)
+    first = _alike(leader, None)
     lanes = Lanes(first.geometry, planes.canonical_shape(grid.axes, grid.leading), recipe)
     described = documents.described(grid.axes, lanes)
-    said = documents.fitting(_told(members[0].path, first, grid), described)
-    hashes: list[str] = []
-    with create(archive, recipe.container) as container, _spool() as records, _spool() as stamps:
+    said = documents.fitting(_told(leader.path, first, grid), described)
+    hashes, records, stamps = list[str](), Lines(), Lines()
+    with create(archive, recipe.container) as container:
         for array in lanes.arrays:
             arrays.create(container, array)
         with pipeline(container, recipe.threads) as row:
-            for number, member in enumerate(members):
+            for number, member in enumerate(itertools.chain([leader], members)):
                 found = _placed(member, _alike(member, first), number, grid)
                 hashes.append(_pack_member(member, number, found, row, lanes, records, report))
-                stamps.write(arrays.dump(_stamp(member)) + b"\n")
+                stamps.append(arrays.dump(_stamp(member)))
         name = name or archive_stem(archive)
-        marker = {"series": {"members": len(members)}} | documents.merged(grid.merged)
+        marker = {"series": {"members": len(hashes)}} | documents.merged(grid.merged)
         documents.write_image(container, name, described, said, marker)
         _write_series(container, grid, name, recipe, records, stamps)
     return (
@@ -107,31 +108,28 @@ def close_series(folder: Path, name: str, bundles: Iterable[tuple[Member, int, s
     ``bundles`` has for each its member and the member's size and sha256; whether a bundle holds
     that is not checked here. ``name`` is the series'. The folder is on stable storage afterwards.
     """
-    with _spool() as records, _spool() as stamps:
-        for number, (member, nbytes, sha256) in enumerate(bundles):
-            record = manifest.dump_bundle(
-                bundle_name(number),
-                relpath=names.readable(_relpath(member)),
-                original_size=nbytes,
-                original_sha256=sha256,
-            )
-            records.write(record + b"\n")
-            stamps.write(arrays.dump(_stamp(member)) + b"\n")
-        parts = manifest.dump_series(
-            _lines(records),
-            (),
-            consolidated=False,
-            decant_version=documents.WRITTEN_BY,
-            original_name=names.readable(name),
-            pixel_codec="",
-            notes="",
+    records, stamps = Lines(), Lines()
+    for number, (member, nbytes, sha256) in enumerate(bundles):
+        record = manifest.dump_bundle(
+            bundle_name(number),
+            relpath=names.readable(_relpath(member)),
+            original_size=nbytes,
+            original_sha256=sha256,
         )
-        # The manifest last: with it, the folder is an archive.
-        for key, value in (
-            (manifest.STAMPS, manifest.dump_list(_lines(stamps))),
-            (manifest.KEY, parts),
-        ):
-            _write_file(folder / key, value)
+        records.append(record)
+        stamps.append(arrays.dump(_stamp(member)))
+    parts = manifest.dump_series(
+        records,
+        (),
+        consolidated=False,
+        decant_version=documents.WRITTEN_BY,
+        original_name=names.readable(name),
+        pixel_codec="",
+        notes="",
+    )
+    # The manifest last: with it, the folder is an archive.
+    for key, value in ((manifest.STAMPS, manifest.dump_list(stamps)), (manifest.KEY, parts)):
+        _write_file(folder / key, value)
     sync_folder(folder)
 
 
@@ -188,7 +186,7 @@ def _pack_member(
     found: Layout,
     row: Pipeline,
     lanes: Lanes,
-    records: IO[bytes],
+    records: Lines,
     report: Report,
 ) -> str:
     """Write one member's pages and husk, and its record; the member's sha256."""
@@ -203,7 +201,7 @@ def _pack_member(
         relpath=names.readable(_relpath(member)),
         original_sha256=sha256,
     )
-    records.write(record + b"\n")
+    records.append(record)
     return sha256
 
 
@@ -215,29 +213,17 @@ def _stamp(member: Member) -> dict[str, Any]:
     return documents.source(_relpath(member), member.stamp)
 
 
-@contextmanager
-def _spool() -> Iterator[IO[bytes]]:
-    """A file for lines that are read back in their order once all are written."""
-    with tempfile.TemporaryFile() as file:
-        yield file
-
-
-def _lines(file: IO[bytes]) -> Iterator[bytes]:
-    file.seek(0)
-    return (line.rstrip(b"\n") for line in file)
-
-
 def _write_series(
     container: Container,
     grid: Grid,
     name: str,
     recipe: Recipe,
-    records: IO[bytes],
-    stamps: IO[bytes],
+    records: Lines,
+    stamps: Lines,
 ) -> None:
-    container.set_parts(manifest.STAMPS, manifest.dump_list(_lines(stamps)))
+    container.set_parts(manifest.STAMPS, manifest.dump_list(stamps))
     parts = manifest.dump_series(
-        _lines(records),
+        records,
         grid.axes,
         consolidated=True,
         decant_version=documents.WRITTEN_BY,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from decant_batch.archive.container import Container, open_container
@@ -23,11 +24,15 @@ def verify(archive: Path, *, threads: int = 1, report: Report = silent) -> list[
         Where the archive cannot be opened or its manifest not be believed; damage to one original
         is told in its ``problem``.
     """
+    return list(proofs(archive, threads=threads, report=report))
+
+
+def proofs(archive: Path, *, threads: int = 1, report: Report = silent) -> Iterator[Verified]:
+    """Each original as ``verify`` finds it, one after the other: those of a series are many."""
     with open_container(archive) as container:
         container.drop_cache()
-        return [
-            _verify_one(container, original, threads, report) for original in originals(container)
-        ]
+        for original in originals(container):
+            yield _verify_one(container, original, threads, report)
 
 
 def _verify_one(container: Container, original: Original, threads: int, report: Report) -> Verified:

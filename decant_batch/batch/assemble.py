@@ -8,21 +8,22 @@ the folder gets its sidecar and its name.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 
 from decant_batch.archive.container import open_container
 from decant_batch.archive.model import Member, Report, Stamp
 from decant_batch.archive.rebuild import originals
 from decant_batch.archive.series import bundle_name, close_series, pack_series
-from decant_batch.archive.verify import verify
+from decant_batch.archive.verify import proofs
 from decant_batch.batch import publish
-from decant_batch.batch.model import Closing, Outcome, Roots, Series, SeriesJob, SeriesOutcome
+from decant_batch.batch.model import Closing, Outcome, Roots, Series, SeriesJob, Source
 from decant_batch.errors import ArchiveDamaged, NameTaken, SourceChanged
 
 
-def make_series(roots: Roots, job: SeriesJob, temporary: str, report: Report) -> SeriesOutcome:
+def make_series(roots: Roots, job: SeriesJob, temporary: str, report: Report) -> Outcome:
     """The published archive of a consolidated series: made, or found standing and proved.
 
     Raises
@@ -42,7 +43,7 @@ def make_series(roots: Roots, job: SeriesJob, temporary: str, report: Report) ->
     try:
         publish.remove(partial)
         packed, made = pack_series(
-            list(_members(roots, series)),
+            _members(roots, series),
             partial,
             grid=job.grid,
             name=Path(series.stem).name,
@@ -55,13 +56,10 @@ def make_series(roots: Roots, job: SeriesJob, temporary: str, report: Report) ->
     finally:
         publish.remove(partial)
     outcome = _archived(series, archive, packed.archive_nbytes)
-    return SeriesOutcome(
-        series=series,
-        outcome=replace(outcome, warnings=packed.warnings),
-    )
+    return replace(outcome, warnings=packed.warnings)
 
 
-def close(roots: Roots, closing: Closing, _report: Report) -> SeriesOutcome:
+def close(roots: Roots, closing: Closing, _report: Report) -> Outcome:
     """The published archive of a nested series, of bundles that were proved when they were made.
 
     Raises
@@ -76,17 +74,17 @@ def close(roots: Roots, closing: Closing, _report: Report) -> SeriesOutcome:
     archive, hashes = _place(roots, series, closing.archives)
     if hashes:
         return _adopted(roots, series, archive, hashes, 1)
-    bundles = list(zip(_members(roots, series), series.members, closing.hashes, strict=True))
-    for number, (member, source, sha256) in enumerate(bundles):
-        _check_bundle(staging / bundle_name(number), member, source.size, sha256)
+    for number, (source, sha256) in enumerate(zip(series.members, closing.hashes, strict=True)):
+        _check_bundle(staging / bundle_name(number), source, sha256)
     final = Path(roots.destination, archive)
     name = Path(series.stem).name
-    close_series(staging, name, [(member, source.size, sha) for member, source, sha in bundles])
+    sizes = (source.size for source in series.members)
+    close_series(staging, name, zip(_members(roots, series), sizes, closing.hashes, strict=True))
     publish.make_folders(final.parent, Path(roots.destination))
     publish.publish(staging, final)
     with open_container(final) as container:
         outcome = _archived(series, archive, container.nbytes())
-    return SeriesOutcome(series=series, outcome=replace(outcome, detail=closing.reason))
+    return replace(outcome, detail=closing.reason)
 
 
 def _members(roots: Roots, series: Series) -> Iterator[Member]:
@@ -143,21 +141,22 @@ def _held(final: Path, series: Series) -> tuple[str, ...]:
     return tuple(each.sha256 for each in found)
 
 
-def _prove(archive: Path, hashes: list[str], threads: int) -> None:
-    proved = verify(archive, threads=threads)
-    problem = next((f"{each.name}: {each.problem}" for each in proved if each.problem), None)
-    if problem is None and [each.sha256 for each in proved] != list(hashes):
-        problem = "it holds other files"
-    if problem is not None:
-        raise ArchiveDamaged(
-            f"{archive}: the archive does not give its members back ({problem}); nothing published"
-        )
+def _prove(archive: Path, hashes: Sequence[str], threads: int) -> None:
+    for found, sha256 in zip_longest(proofs(archive, threads=threads), hashes):
+        problem = "it holds other members" if found is None or sha256 is None else found.problem
+        if problem is None and found.sha256 != sha256:
+            problem = f"{found.name}: it holds another file"
+        if problem is not None:
+            raise ArchiveDamaged(
+                f"{archive}: the archive does not give its members back ({problem}); nothing"
+                " published"
+            )
 
 
-def _check_bundle(path: Path, member: Member, size: int, sha256: str) -> None:
+def _check_bundle(path: Path, source: Source, sha256: str) -> None:
     try:
         held = publish.held(path)
-        if (held.relpath, held.size, held.sha256) == (member.stamp.relpath, size, sha256):
+        if (held.relpath, held.size, held.sha256) == (source.relpath, source.size, sha256):
             return
     except NameTaken:
         pass  # whatever stands there is not what was made: told below
@@ -177,13 +176,13 @@ def _archived(series: Series, archive: str, nbytes: int) -> Outcome:
 
 def _adopted(
     roots: Roots, series: Series, archive: str, hashes: tuple[str, ...], threads: int
-) -> SeriesOutcome:
+) -> Outcome:
     """Outcome for a series' archive that stands and holds just these contents; proved first."""
     final = Path(roots.destination, archive)
     try:
-        _prove(final, list(hashes), threads)
+        _prove(final, hashes, threads)
     except ArchiveDamaged as error:
         raise NameTaken(f"{final}: {publish.DAMAGED} ({error})") from error
     with open_container(final) as container:
         outcome = _archived(series, archive, container.nbytes())
-    return SeriesOutcome(series=series, outcome=replace(outcome, adopted=True))
+    return replace(outcome, adopted=True)

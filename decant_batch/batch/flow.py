@@ -183,8 +183,8 @@ class Flow:
         )
         return token
 
-    def _stepped(self, result: SeriesSurvey | SeriesOutcome) -> None:
-        follows = self.steps.take(result)
+    def _stepped(self, step: Step, result: SeriesSurvey | Outcome) -> None:
+        follows = self.steps.take(step.series, result)
         if isinstance(follows, Step):
             self.next_steps.append(follows)
         elif follows is not None:
@@ -192,12 +192,11 @@ class Flow:
 
     def _record_series(self, result: SeriesOutcome) -> None:
         """Record what became of a series, of each member the same."""
-        outcomes = verdicts.of_members(result)
-        first = outcomes[0]
+        first = result.outcome
         if first.failure == "destination":
             self.stopped = first.message
-        self.ledger.record_series(outcomes)
-        self._count(outcomes)
+        self.ledger.record_series(verdicts.of_members(result))
+        self._count(verdicts.of_members(result))
 
     # --- walk and survey
 
@@ -346,7 +345,7 @@ class Flow:
             items = (step,) if step else work.jobs if work else sources
             self._suspect(done, items, was_alone=was_alone)
         elif step is not None:
-            self._stepped(done.result)
+            self._stepped(step, done.result)
         elif work is not None:
             self._settle(work, done.result)
         else:
@@ -402,15 +401,17 @@ class Flow:
             self.ledger.record(outcomes)
             self._count(outcomes)
 
-    def _count(self, outcomes: list[Outcome]) -> None:
+    def _count(self, outcomes: Iterable[Outcome]) -> None:
+        count, nbytes, failed = 0, 0, 0
         for outcome in outcomes:
             self.deaths.pop(outcome.source.relpath, None)
             self.back_offs.pop(outcome.source.relpath, None)
-        failed = sum(outcome.state == "failed" for outcome in outcomes)
+            count, nbytes = count + 1, nbytes + outcome.source.size
+            failed += outcome.state == "failed"
         self.tick = replace(
             self.tick,
-            done_count=self.tick.done_count + len(outcomes),
-            done_nbytes=self.tick.done_nbytes + total_nbytes(each.source for each in outcomes),
+            done_count=self.tick.done_count + count,
+            done_nbytes=self.tick.done_nbytes + nbytes,
             failed_count=self.tick.failed_count + failed,
         )
 

@@ -43,7 +43,6 @@ class Gathering:
         """What the members have in common."""
         assert self._largest is not None
         return SeriesSurvey(
-            series=self._series,
             grid=None if self._first is None else self._grid(self._first),
             largest=self._largest,
             problem=self._problem,

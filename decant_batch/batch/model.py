@@ -137,7 +137,8 @@ class Enrolled:
 class SeriesOutcome:
     """What became of a series: ``outcome`` is its first member's, and the same of all.
 
-    It has no sha256, as the manifest of a series has none: each member has its own there.
+    It has no sha256, as the manifest of a series has none: each member has its own there. Workers
+    give the outcome alone: the members are many, and the driver knows them.
     """
 
     series: Series
@@ -153,7 +154,6 @@ class SeriesSurvey:
     ``Survey``, of the first member that has one.
     """
 
-    series: Series
     grid: Grid | None
     largest: Survey
     problem: str = ""

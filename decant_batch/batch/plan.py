@@ -11,6 +11,7 @@ from decant_batch.batch.model import (
     Job,
     Nesting,
     Outcome,
+    Series,
     SeriesJob,
     SeriesSurvey,
     Source,
@@ -79,17 +80,16 @@ def _unread(source: Source, survey: Survey | SeriesSurvey) -> Outcome | None:
     )
 
 
-def series(survey: SeriesSurvey, terms: Terms) -> SeriesJob | Nesting | Outcome:
+def series(found: Series, survey: SeriesSurvey, terms: Terms) -> SeriesJob | Nesting | Outcome:
     """What is to be made of a series: one job, bundles and why, or why it cannot be had.
 
     An Outcome is that of the first member, and what becomes of all.
     """
-    found = survey.series
     first = found.members[0]
     if (unread := _unread(first, survey)) is not None:
         return unread
     problem = survey.problem or ("the config says so" if found.layout == "nested" else "")
-    pack_as = [] if problem else _consolidated(survey, terms)
+    pack_as = [] if problem else _consolidated(found, survey, terms)
     for item in pack_as:
         if item.projected_bytes <= terms.allowed:
             return item
@@ -106,7 +106,7 @@ def series(survey: SeriesSurvey, terms: Terms) -> SeriesJob | Nesting | Outcome:
     return Nesting(series=found, reason=problem)
 
 
-def _consolidated(survey: SeriesSurvey, terms: Terms) -> list[SeriesJob]:
+def _consolidated(found: Series, survey: SeriesSurvey, terms: Terms) -> list[SeriesJob]:
     """The ways in which a series can be one job, that with most threads first."""
     assert survey.grid is not None
     jobs = []
@@ -114,14 +114,14 @@ def _consolidated(survey: SeriesSurvey, terms: Terms) -> list[SeriesJob]:
         nbytes = memory.series_nbytes(
             survey.largest,
             threads,
-            members=len(survey.series.members),
+            members=len(found.members),
             pyramid=terms.recipe.pyramid is not None,
         )
         jobs.append(
             SeriesJob(
-                series=survey.series,
+                series=found,
                 grid=survey.grid,
-                archives=series_names(survey.series.stem, terms.recipe.container),
+                archives=series_names(found.stem, terms.recipe.container),
                 recipe=replace(terms.recipe, threads=threads),
                 projected_bytes=terms.reserved + nbytes,
             )

@@ -101,17 +101,17 @@ class Steps:
             self.record(SeriesOutcome(series=found, outcome=problem))
         return None
 
-    def take(self, result: SeriesSurvey | SeriesOutcome) -> Step | list[Source] | None:
-        """What follows a step: another one, members that need a bundle, or nothing."""
-        if isinstance(result, SeriesOutcome):
-            self._settled(result)
+    def take(self, found: Series, result: SeriesSurvey | Outcome) -> Step | list[Source] | None:
+        """What follows a step of a series: another one, members that need a bundle, or nothing."""
+        if isinstance(result, Outcome):
+            self._settled(SeriesOutcome(series=found, outcome=result))
             return None
-        item = plan.series(result, self.terms)
+        item = plan.series(found, result, self.terms)
         if isinstance(item, SeriesJob):
             return self._pack(item)
         if isinstance(item, Nesting):
             return self._nest(item)
-        self.record(SeriesOutcome(series=result.series, outcome=item))
+        self.record(SeriesOutcome(series=found, outcome=item))
         return None
 
     def bundle_of(self, source: Source) -> str | None:

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,6 @@ from decant_batch.batch.model import (
     Roots,
     Series,
     SeriesJob,
-    SeriesOutcome,
     SeriesSurvey,
     Source,
     Survey,
@@ -169,44 +169,26 @@ def perform(
     """
     _give_back()
     return [
-        _measured(roots, job, temporary, report)
+        _measured(
+            roots, job.source, job.projected_bytes, partial(make, roots, job, temporary, report)
+        )
         for job, temporary in zip(jobs, temporaries, strict=True)
     ]
 
 
-def perform_series(roots: Roots, job: SeriesJob, temporary: str, report: Report) -> SeriesOutcome:
+def perform_series(roots: Roots, job: SeriesJob, temporary: str, report: Report) -> Outcome:
     """Outcome of a consolidated series; ``temporary`` and ``report`` as in ``perform``."""
     _give_back()
-    began, measured = time.monotonic(), _forget_peak()
-    done = _guarded_series(roots, job.series, lambda: make_series(roots, job, temporary, report))
-    outcome = replace(
-        done.outcome,
-        projected_bytes=job.projected_bytes,
-        peak_bytes=_peak_bytes() if measured else 0,
-        seconds=time.monotonic() - began,
-        worker=f"{socket.gethostname()}:{os.getpid()}",
+    first = job.series.members[0]
+    return _measured(
+        roots, first, job.projected_bytes, lambda: make_series(roots, job, temporary, report)
     )
-    return replace(done, outcome=outcome)
 
 
-def close_series(roots: Roots, closing: Closing, report: Report) -> SeriesOutcome:
+def close_series(roots: Roots, closing: Closing, report: Report) -> Outcome:
     """Outcome of a nested series whose bundles are all made."""
-    return _guarded_series(roots, closing.series, lambda: close(roots, closing, report))
-
-
-def _guarded_series(
-    roots: Roots, series: Series, make: Callable[[], SeriesOutcome]
-) -> SeriesOutcome:
-    """What is made of a series, or why not, as its first member's outcome."""
-    first = series.members[0]
-    done: list[SeriesOutcome] = []
-
-    def made() -> Outcome:
-        done.append(make())
-        return done[0].outcome
-
-    outcome = _guarded(roots, first, made)
-    return done[0] if done else SeriesOutcome(series=series, outcome=outcome)
+    first = closing.series.members[0]
+    return _guarded(roots, first, lambda: close(roots, closing, report))
 
 
 def temporary_name(archive: str, label: str, number: int) -> str:
@@ -219,12 +201,14 @@ def temporary_name(archive: str, label: str, number: int) -> str:
     return f"{folder}/{name}" if folder else name
 
 
-def _measured(roots: Roots, job: Job, temporary: str, report: Report) -> Outcome:
+def _measured(
+    roots: Roots, source: Source, projected_bytes: int, do: Callable[[], Outcome]
+) -> Outcome:
     began, measured = time.monotonic(), _forget_peak()
-    outcome = _guarded(roots, job.source, lambda: make(roots, job, temporary, report))
+    outcome = _guarded(roots, source, do)
     return replace(
         outcome,
-        projected_bytes=job.projected_bytes,
+        projected_bytes=projected_bytes,
         peak_bytes=_peak_bytes() if measured else 0,
         seconds=time.monotonic() - began,
         worker=f"{socket.gethostname()}:{os.getpid()}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from decant_batch.batch.model import FailureClass, Outcome, SeriesOutcome, Source
@@ -36,11 +36,13 @@ def blamed(source: Source, error: BaseException | None, *, lost: bool) -> Outcom
     return Outcome(source=source, state="failed", failure=failure, message=message)
 
 
-def of_members(result: SeriesOutcome) -> list[Outcome]:
+def of_members(result: SeriesOutcome) -> Iterator[Outcome]:
     """Outcome of each member of a series: that of the series. The first has what was measured."""
     first = result.outcome
     rest = replace(first, peak_bytes=0, projected_bytes=0, seconds=0.0, warnings=())
-    return [first, *(replace(rest, source=source) for source in result.series.members[1:])]
+    yield first
+    for source in result.series.members[1:]:
+        yield replace(rest, source=source)
 
 
 def total_nbytes(sources: Iterable[Source]) -> int:

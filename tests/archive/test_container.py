@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
 import struct
 import subprocess
+import tempfile
+import tracemalloc
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import pytest
 import zarr.storage
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from decant_batch.archive.container import (
     Container,
+    ForeignZip,
+    ZipReader,
+    ZipWriter,
     canonical_uri,
     create,
+    directory,
     in_reading_order,
     open_container,
 )
+from decant_batch.archive.container.directory import Directory
 from decant_batch.archive.model import ContainerKind
 from decant_batch.errors import ArchiveDamaged, NameTaken
 
@@ -71,11 +81,34 @@ def test_missing_key_is_a_key_error(made: Path) -> None:
 
 
 def test_each_key_is_set_once(tmp_path: Path, kind: ContainerKind) -> None:
+    with pytest.raises(ValueError, match="a/b: written before"):
+        write_all(tmp_path / "x", kind, [("a/b", b"1"), ("c", b""), ("a/b", b"2")])
+    assert list(tmp_path.iterdir()) == []
+
+
+def write_all(path: Path, kind: ContainerKind, pairs: list[tuple[str, bytes]]) -> None:
+    with create(path, kind) as container:
+        for key, value in pairs:
+            container.set(key, value)
+
+
+def test_what_is_being_written_can_be_read(tmp_path: Path, kind: ContainerKind) -> None:
     with create(tmp_path / "x", kind) as container:
         container.set("a/b", b"1")
-        with pytest.raises(ValueError, match="once"):
-            container.set("a/b", b"2")
-        assert container.get("a/b") == b"1"
+        assert (container.get("a/b"), list(container.list())) == (b"1", ["a/b"])
+        container.set("c", b"2")
+        assert (container.get("a/b"), container.get("c")) == (b"1", b"2")
+
+
+def test_a_value_comes_in_parts(tmp_path: Path, kind: ContainerKind) -> None:
+    value = os.urandom((2 << 20) + 5)
+    write_all(tmp_path / "x", kind, [("empty", b""), ("k", value)])
+    with open_container(tmp_path / "x") as container:
+        assert b"".join(container.get_parts("k")) == value
+        assert max(map(len, container.get_parts("k"))) == 1 << 20
+        assert b"".join(container.get_parts("empty")) == b""
+        with pytest.raises(KeyError):
+            list(container.get_parts("none"))
 
 
 def test_what_is_open_for_reading_is_not_written(made: Path) -> None:
@@ -248,3 +281,100 @@ def test_reading_order_keeps_the_order_of_chunks() -> None:
     assert in_reading_order(keys) == [
         ".zattrs", ".zgroup", "b/.zarray", "a/c/.zarray", "0/0", "husk/0", "0/1",
     ]  # fmt: skip
+
+
+# --- zips of our form, and all others ----------------------------------------------------------
+
+
+def rewritten(path: Path, *, compression: int = zipfile.ZIP_STORED) -> Path:
+    """The same entries in a zip that ``zipfile`` writes."""
+    other = path.with_suffix(".other")
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(other, "w", compression) as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+    return other
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_zip_of_another_form_gives_the_same(tmp_path: Path, compression: int) -> None:
+    write(tmp_path / "a", "zip", VALUES)
+    other = rewritten(tmp_path / "a", compression=compression)
+    with open_container(tmp_path / "a") as ours, open_container(other) as theirs:
+        assert (type(ours), type(theirs)) == (ZipReader, ForeignZip)
+        assert {key: theirs.get(key) for key in theirs.list()} == VALUES
+        assert {key: b"".join(theirs.get_parts(key)) for key in ours.list()} == VALUES
+
+
+@given(at=st.integers(0, 10**6), bit=st.integers(0, 7))
+@settings(max_examples=400, deadline=None)
+def test_any_flipped_bit_is_seen_or_does_not_matter(at: int, bit: int) -> None:
+    """Wherever it is: a value is right, or missing, or damaged; it is never another one."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.zip")
+        write(path, "zip", VALUES)
+        data = bytearray(path.read_bytes())
+        data[at % len(data)] ^= 1 << bit
+        path.write_bytes(data)
+        try:
+            with open_container(path) as container:
+                for key, value in VALUES.items():
+                    with contextlib.suppress(KeyError, ArchiveDamaged):
+                        assert container.get(key) == value
+        except ArchiveDamaged:
+            pass
+
+
+def test_a_key_that_is_there_twice_is_left_to_zipfile(tmp_path: Path) -> None:
+    """Two records of one key, else of our form: the last one counts, as for other readers."""
+    path = tmp_path / "a.zip"
+    container = ZipWriter(path)
+    container.set("k", b"1")
+    container.set("k", b"2")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Directory, "check", lambda _self: None)
+        container.close()
+    with open_container(path) as reader:
+        assert (type(reader), reader.get("k")) == (ForeignZip, b"2")
+
+
+def test_keys_of_one_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "hash", lambda key: len(key) % 2, raising=False)
+    write(tmp_path / "a", "zip", VALUES)
+    with open_container(tmp_path / "a") as container:
+        assert isinstance(container, ZipReader)
+        assert {key: container.get(key) for key in VALUES} == VALUES
+        with pytest.raises(KeyError):
+            container.get("none")
+    with pytest.raises(ValueError, match="b: written before"):
+        write_all(tmp_path / "b", "zip", [("b", b""), ("x", b""), ("y", b""), ("b", b"")])
+
+
+def test_a_file_that_became_shorter_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    write(path, "zip", {"k": bytes(3 << 20)})
+    with open_container(path) as container:
+        os.truncate(path, 1 << 20)
+        with pytest.raises(ArchiveDamaged, match="entry k"):
+            container.get("k")
+        with pytest.raises(ArchiveDamaged, match="entry k"):
+            list(container.get_parts("k"))
+
+
+def test_a_key_costs_little_memory(tmp_path: Path) -> None:
+    """Some 110 bytes each in the writer and in the reader, not an object."""
+    count = 20_000
+    tracemalloc.start()
+    try:
+        with create(tmp_path / "a", "zip") as container:
+            for i in range(count):
+                container.set(f"husk_{i}/0", b"")
+            held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        with open_container(tmp_path / "a") as container:
+            container.get("husk_7/0")
+            peak = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    assert held < 200 * count
+    assert peak < 300 * count

@@ -206,11 +206,11 @@ class Ledger(Records):
                 for query in (*queries.END, queries.BUNDLE):
                     self._connection.execute(query, parameters)
 
-    def record_series(self, outcomes: Sequence[Outcome]) -> None:
+    def record_series(self, outcomes: Iterator[Outcome]) -> None:
         """Record what became of a series: the same of each member. The first stands for it."""
         with self._writing():
-            self._record(outcomes[0])
-            for outcome in outcomes[1:]:
+            self._record(next(outcomes))
+            for outcome in outcomes:
                 parameters = met(outcome.source) | _told(outcome) | {"run": self.run}
                 self._connection.execute(queries.MEET, parameters)
                 self._connection.execute(queries.SETTLE, parameters)
