@@ -1,11 +1,11 @@
-"""What one more member costs a series, in memory and in time: few members against many.
+"""What one more member costs a series, in memory and in time: many small series against one.
 
-A series of N members of 64 KiB is packed by ``decant-batch run`` on one worker, once with few
-members and once with many; the highest resident memory of the worker and of the driver are read
-from the kernel (VmHWM) while the run goes on, and the run's time is divided by its members, without
-a run of one member (the fastest of three, where members are few):
+The same members of 64 KiB are packed by ``decant-batch run`` on one worker, once as series of a
+hundred members each and once as one series, whose times are compared; for memory there is a run of
+one series of a hundred, too: the highest of the worker and of the driver, as the kernel has it
+(VmHWM), read while the run goes on:
 
-    python benchmarks/members.py                     consolidated, 100 against 10 000 members
+    python benchmarks/members.py                     10 000 members, consolidated
     python benchmarks/members.py --layout nested
 """
 
@@ -41,49 +41,48 @@ def main() -> None:
     arguments = _arguments()
     with tempfile.TemporaryDirectory(dir=arguments.dir) as folder:
         root = Path(folder)
-        few, many = arguments.members
-        start = measure(root / "one", 1, arguments.layout, rounds=3).seconds
-        one = measure(root / "few", few, arguments.layout, rounds=3)
-        other = measure(root / "many", many, arguments.layout, rounds=1)
-    for count, run in ((few, one), (many, other)):
-        each = (run.seconds - start) / (count - 1)
+        write_share(root / "share", arguments.members)
+        small = measure(root, arguments.members, arguments.layout, together=100)
+        whole = measure(root, arguments.members, arguments.layout, together=arguments.members)
+        shutil.rmtree(root / "share")
+        write_share(root / "share", 100)
+        alone = measure(root, 100, arguments.layout, together=100)
+    for name, run in (("100 alone", alone), ("series of 100", small), ("one series", whole)):
         print(
-            f"{count:6} members  {run.seconds:7.2f} s  {1000 * each:6.2f} ms each"
-            f"  worker {run.worker / 2**20:6.1f} MiB  driver {run.driver / 2**20:6.1f} MiB"
+            f"{name:14} {run.seconds:7.2f} s  worker {run.worker / 2**20:6.1f} MiB"
+            f"  driver {run.driver / 2**20:6.1f} MiB"
         )
-    each = [(run.seconds - start) / (count - 1) for count, run in ((few, one), (many, other))]
     print(
-        f"{arguments.layout}, {many} against {few}: worker x {other.worker / one.worker:.3f},"
-        f" driver x {other.driver / one.driver:.3f}, time per member x {each[1] / each[0]:.2f}"
+        f"{arguments.layout}, {arguments.members} against 100: worker x"
+        f" {whole.worker / alone.worker:.3f}, driver x {whole.driver / alone.driver:.3f}, time per"
+        f" member x {whole.seconds / small.seconds:.2f}"
     )
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--layout", choices=("consolidated", "nested"), default="consolidated")
-    parser.add_argument("--members", type=int, nargs=2, default=(100, 10_000))
+    parser.add_argument("--members", type=int, default=10_000)
     parser.add_argument("--dir", default=None, help="where to put the share (default: temporary)")
     return parser.parse_args()
 
 
-def measure(root: Path, count: int, layout: str, *, rounds: int) -> Measured:
-    """Pack a series of ``count`` members below ``root``; the fastest round, the highest peaks."""
-    write_share(root / "share", count)
+def measure(root: Path, count: int, layout: str, *, together: int) -> Measured:
+    """Pack ``count`` members as series of ``together`` each."""
+    digits = len(str(together - 1))
     (root / "c.yaml").write_text(
         "source: share\ndestination: archive\nsettle: 0s\n"
         "cluster: {kind: local, workers: 1, memory: 1GiB}\n"
         "series:\n"
-        rf"  - {{match: 'a_t(?P<t>\d+)\.tif', archive: a, layout: {layout}}}" + "\n"
+        rf"  - {{match: 'a(?P<s>\d+)(?P<t>\d{{{digits}}})\.tif', archive: 'a{{s}}',"
+        f" layout: {layout}}}"
     )
-    runs = []
-    for _ in range(rounds):
-        runs.append(_run(root))
-        shutil.rmtree(root / "archive")
-    return Measured(
-        seconds=min(run.seconds for run in runs),
-        driver=max(run.driver for run in runs),
-        worker=max(run.worker for run in runs),
-    )
+    measured = _run(root)
+    made = len(list((root / "archive").glob("*.zarr*")))
+    if made != count // together:
+        raise SystemExit(f"{made} series were made, not {count // together}")
+    shutil.rmtree(root / "archive")
+    return measured
 
 
 def _run(root: Path) -> Measured:
@@ -119,11 +118,11 @@ def _sample(driver: psutil.Process, peaks: dict[int, int]) -> None:
 
 
 def write_share(share: Path, count: int) -> None:
-    share.mkdir(parents=True)
+    share.mkdir()
     noise = np.random.default_rng(0)
     plane = noise.poisson(200, (SIDE, SIDE)).astype("<u2")
     for i in range(count):
-        tifffile.imwrite(share / f"a_t{i:05}.tif", np.roll(plane, 37 * i), metadata=None)
+        tifffile.imwrite(share / f"a0{i:05}.tif", np.roll(plane, 37 * i), metadata=None)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from typing import Any
 import ijson
 from ijson.common import ObjectBuilder
 
+# ijson makes all events of a block before it gives the first: some thirty times its bytes.
+_BLOCK_NBYTES = 16 << 10
 _OPENS = ("start_map", "start_array", "map_key")
 
 
@@ -21,7 +23,7 @@ def outline(parts: Iterable[bytes], key: str, take: Callable[[Any], None]) -> An
     """
     document, element, prefix = ObjectBuilder(), ObjectBuilder(), f"{key}.item"
     try:
-        for where, event, value in ijson.parse(ijson.from_iter(iter(parts))):
+        for where, event, value in ijson.parse(ijson.from_iter(_small(parts))):
             if where != prefix and not where.startswith(f"{prefix}."):
                 document.event(event, value)
                 continue
@@ -43,9 +45,15 @@ def elements(parts: Iterable[bytes]) -> Iterator[Any]:
         Where the parts are no JSON, after the elements before that.
     """
     try:
-        yield from ijson.items(ijson.from_iter(iter(parts)), "item")
+        yield from ijson.items(ijson.from_iter(_small(parts)), "item")
     except ijson.JSONError as error:
         raise ValueError(_plainly(error)) from error
+
+
+def _small(parts: Iterable[bytes]) -> Iterator[bytes]:
+    for part in parts:
+        for start in range(0, len(part), _BLOCK_NBYTES):
+            yield part[start : start + _BLOCK_NBYTES]
 
 
 def _plainly(error: ijson.JSONError) -> str:

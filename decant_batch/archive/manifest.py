@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from decant_batch.archive import jsonstream, planes
 from decant_batch.archive.arrays import dump
 from decant_batch.archive.container import Container
-from decant_batch.archive.lines import Lines
+from decant_batch.archive.many import Many
 from decant_batch.archive.model import MAX_PAGE_NBYTES, ByteOrder, Geometry, Layout, Mode
 from decant_batch.archive.names import are_distinct, is_safe
 from decant_batch.errors import ArchiveDamaged, UnknownFormat
@@ -91,7 +91,7 @@ class _Head(BaseModel):
 class Members(Sequence[MemberRecord]):
     """Records of a series' members, each made when it is asked for: they are many."""
 
-    def __init__(self, records: Lines) -> None:
+    def __init__(self, records: Many[bytes]) -> None:
         self._records = records
 
     def __len__(self) -> int:
@@ -160,7 +160,7 @@ def _check_format(version: object, where: Path) -> None:
 
 def _streamed(container: Container) -> Manifest:
     """The manifest, its members taken out one by one as they are read."""
-    records, problems = Lines(), list[ValidationError]()
+    records, problems = Many[bytes](), list[ValidationError]()
 
     def take(element: object) -> None:
         try:

@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterable
 from urllib.parse import quote_from_bytes
 
+import numpy as np
+
 # Printable ASCII that is harmless in a name everywhere, and is no percent sign.
 _HARMLESS = "".join(map(chr, range(0x20, 0x7F))).translate({ord(c): None for c in '%/\\:*?"<>|'})
 
@@ -36,11 +38,11 @@ def readable(name: str) -> str:
 
 def are_distinct(paths: Iterable[str]) -> bool:
     """True where no path is there twice. Of each a digest is held: they may be many."""
-    seen, count = set[bytes](), 0
+    digests = bytearray()
     for path in paths:
-        seen.add(hashlib.blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).digest())
-        count += 1
-    return len(seen) == count
+        digests += hashlib.blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    found = np.frombuffer(digests, "<u8,<u8")
+    return len(np.unique(found)) == len(found)
 
 
 def is_encodable(name: str) -> bool:

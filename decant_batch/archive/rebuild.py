@@ -23,8 +23,8 @@ from decant_batch.archive.arrays import Array
 from decant_batch.archive.buffers import Buffers
 from decant_batch.archive.container import Container, open_container
 from decant_batch.archive.husk import GAP
-from decant_batch.archive.lines import Lines
 from decant_batch.archive.manifest import Manifest, MemberRecord
+from decant_batch.archive.many import Many
 from decant_batch.archive.model import Layout, Stamp
 from decant_batch.errors import ArchiveDamaged
 
@@ -99,12 +99,12 @@ def originals(container: Container) -> Sequence[Original]:
     ]
 
 
-def _member_stamps(container: Container, count: int) -> Lines | None:
+def _member_stamps(container: Container, count: int) -> Many[bytes] | None:
     """What is recorded of each member beside its bytes; None where nothing is, or not of all.
 
     Each is checked here: that its path stays in the output folder, and is no other's.
     """
-    lines = Lines()
+    lines = Many[bytes]()
 
     def relpaths() -> Iterator[str]:
         for document in jsonstream.elements(container.get_parts(manifest.STAMPS)):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from decant_batch.archive import (
 from decant_batch.archive import layout as layouts
 from decant_batch.archive.container import Container, create, sync_folder
 from decant_batch.archive.encoding import Lanes, Pipeline, pipeline
-from decant_batch.archive.lines import Lines
+from decant_batch.archive.many import Many
 from decant_batch.archive.model import (
     Channel,
     Grid,
@@ -53,7 +53,7 @@ def pack_series(
     name: str | None = None,
     recipe: Recipe | None = None,
     report: Report = silent,
-) -> tuple[Packed, list[str]]:
+) -> tuple[Packed, Sequence[str]]:
     """Write the consolidated archive of ``members`` at ``archive``; their sha256 beside it.
 
     Members are in the order of the grid's planes, which they fill; that they do is not checked.
@@ -75,7 +75,7 @@ def pack_series(
     lanes = Lanes(first.geometry, planes.canonical_shape(grid.axes, grid.leading), recipe)
     described = documents.described(grid.axes, lanes)
     said = documents.fitting(_told(leader.path, first, grid), described)
-    hashes, records, stamps = list[str](), Lines(), Lines()
+    hashes, records, stamps = Many[str](), Many[bytes](), Many[bytes]()
     with create(archive, recipe.container) as container:
         for array in lanes.arrays:
             arrays.create(container, array)
@@ -108,7 +108,7 @@ def close_series(folder: Path, name: str, bundles: Iterable[tuple[Member, int, s
     ``bundles`` has for each its member and the member's size and sha256; whether a bundle holds
     that is not checked here. ``name`` is the series'. The folder is on stable storage afterwards.
     """
-    records, stamps = Lines(), Lines()
+    records, stamps = Many[bytes](), Many[bytes]()
     for number, (member, nbytes, sha256) in enumerate(bundles):
         record = manifest.dump_bundle(
             bundle_name(number),
@@ -186,7 +186,7 @@ def _pack_member(
     found: Layout,
     row: Pipeline,
     lanes: Lanes,
-    records: Lines,
+    records: Many[bytes],
     report: Report,
 ) -> str:
     """Write one member's pages and husk, and its record; the member's sha256."""
@@ -218,8 +218,8 @@ def _write_series(
     grid: Grid,
     name: str,
     recipe: Recipe,
-    records: Lines,
-    stamps: Lines,
+    records: Many[bytes],
+    stamps: Many[bytes],
 ) -> None:
     container.set_parts(manifest.STAMPS, manifest.dump_list(stamps))
     parts = manifest.dump_series(

@@ -40,8 +40,9 @@ SEGMENT_RECORD_NBYTES = 340
 # OME-XML and its like while it is read, for each of its bytes (measured: 6 at 1.4 MB of 10 000
 # planes, 4.3 at 13 MB).
 DOCUMENT_FACTOR = 6
-# A member of a consolidated series: its path, its names in the zip's directory, its record.
-MEMBER_NBYTES = 9000
+# A member of a consolidated series: its path, the records of its keys, its own (measured: 930 with
+# 10 000 members of one page whose names are short; benchmarks/members.py).
+MEMBER_NBYTES = 1500
 # zstd's contexts, threads' stacks, the source's and the archive's open files.
 FIXED_NBYTES = 7 << 20
 THREAD_NBYTES = 1 << 20

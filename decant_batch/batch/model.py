@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -101,7 +101,7 @@ class Series:
 
     stem: str
     layout: SeriesLayout
-    members: tuple[Source, ...]
+    members: Sequence[Source]
     own: Parts = ()
     labels: tuple[str, ...] = ()
     problem: str = ""
@@ -130,7 +130,7 @@ class Enrolled:
     axes: tuple[str, ...]
     layout: SeriesLayout
     staging: str | None
-    members: tuple[EnrolledMember, ...]
+    members: Sequence[EnrolledMember]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+
+import numpy as np
 
 from decant_batch.batch.model import Arranged, Placed, SeriesLayout
 
@@ -108,17 +111,18 @@ def arrange(axes: Sequence[str], values: Sequence[tuple[str, ...]]) -> Arranged:
                 problem = problem or f"two members have one place on axis {axis}"
             elif len(steps) > 1:
                 problem = problem or f"axis {axis} has a gap: {_gap(numbers)}"
-    places = [tuple(rank[value] for rank, value in zip(ranks, row, strict=True)) for row in values]
-    order = sorted(range(len(values)), key=lambda i: places[i])
-    count = 1
-    for column in columns:
-        count *= len(column)
-    if len(set(places)) != len(places):
+    places = np.array(
+        [[rank[row[i]] for row in values] for i, rank in enumerate(ranks)], np.int32
+    )  # (axes, members)
+    order = np.lexsort(places[::-1])
+    ordered = places[:, order]
+    count = math.prod(map(len, columns))
+    if (ordered[:, 1:] == ordered[:, :-1]).all(axis=0).any():
         problem = problem or "two members have one place in the grid"
     elif len(values) != count:
         problem = problem or f"the grid has {count} places, {len(values)} members are there"
     return Arranged(
-        order=tuple(order),
+        order=tuple(order.tolist()),
         lengths=tuple(len(column) for column in columns),
         labels=_labels(axes, columns),
         problem=problem,

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from decant_batch.archive.many import Many
 from decant_batch.archive.series import bundle_name
 from decant_batch.batch import plan, publish, series, task
 from decant_batch.batch.ledger import Ledger
@@ -202,12 +203,11 @@ class Steps:
 
 def _series(enrolled: Enrolled) -> Series:
     """The members in the order of their grid."""
-    members = sorted(enrolled.members, key=lambda each: each.source.relpath)
-    arranged = series.arrange(enrolled.axes, [each.values for each in members])
+    arranged = series.arrange(enrolled.axes, Many(each.values for each in enrolled.members))
     return Series(
         stem=enrolled.stem,
         layout=enrolled.layout,
-        members=tuple(members[i].source for i in arranged.order),
+        members=Many(enrolled.members[i].source for i in arranged.order),
         own=tuple(zip(enrolled.axes, arranged.lengths, strict=True)),
         labels=arranged.labels,
         problem=arranged.problem,
@@ -216,14 +216,15 @@ def _series(enrolled: Enrolled) -> Series:
 
 def _refusal(enrolled: Enrolled, found: Series) -> Outcome | None:
     """Two series that would have one archive are told apart by nothing in its name."""
-    if len({each.identity for each in enrolled.members}) == 1:
+    one = enrolled.members[0]
+    other = next((each for each in enrolled.members if each.identity != one.identity), None)
+    if other is None:
         return None
-    two = sorted(enrolled.members, key=lambda each: each.identity)
     return Outcome(
         source=found.members[0],
         state="failed",
         failure="permanent",
-        message=f"{found.stem}: {two[0].source.relpath} and {two[-1].source.relpath} are of"
+        message=f"{found.stem}: {one.source.relpath} and {other.source.relpath} are of"
         " different series and would have one archive; name all identity groups in `archive`",
     )
 

@@ -105,7 +105,7 @@ def test_a_value_comes_in_parts(tmp_path: Path, kind: ContainerKind) -> None:
     write_all(tmp_path / "x", kind, [("empty", b""), ("k", value)])
     with open_container(tmp_path / "x") as container:
         assert b"".join(container.get_parts("k")) == value
-        assert max(map(len, container.get_parts("k"))) == 1 << 20
+        assert max(map(len, container.get_parts("k"))) == 256 << 10
         assert b"".join(container.get_parts("empty")) == b""
         with pytest.raises(KeyError):
             list(container.get_parts("none"))
@@ -361,7 +361,7 @@ def test_a_file_that_became_shorter_is_damaged(tmp_path: Path) -> None:
 
 
 def test_a_key_costs_little_memory(tmp_path: Path) -> None:
-    """Some 110 bytes each in the writer and in the reader, not an object."""
+    """Some 110 bytes each in the writer, 16 in the reader: not an object."""
     count = 20_000
     tracemalloc.start()
     try:
@@ -376,5 +376,5 @@ def test_a_key_costs_little_memory(tmp_path: Path) -> None:
             peak = tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()
-    assert held < 200 * count
-    assert peak < 300 * count
+    assert held < 150 * count
+    assert peak < 100 * count + (1 << 20)

@@ -114,7 +114,7 @@ def test_page_member_and_coordinate_invert(
         members, archive, grid=grid, recipe=Recipe(container=kind, threads=threads)
     )
     check(archive, members, folder)
-    assert [each.sha256 for each in verify(archive)] == hashes
+    assert [each.sha256 for each in verify(archive)] == list(hashes)
     assert packed.archive_nbytes == inspect(archive).archive_nbytes
     # Where the metadata says that a plane is: unmerge by the lengths, put in canonical order.
     stored = pixels_of(archive)

@@ -9,8 +9,8 @@ Layout of a zip that we write; every entry STORED, every record ZIP64, every nam
     central directory          metadata first, breadth first; then the chunks in written order
     ZIP64 end + locator, end   counts, size and offset of the directory
 
-Such a zip is read through its directory as it stands in the file, at some 110 bytes a key; any
-other zip through ``zipfile``, at some 700.
+Such a zip is read through its directory, which stays in the file, at 16 bytes a key; any other zip
+through ``zipfile``, at some 700.
 """
 
 from decant_batch.archive.container.base import Container, canonical_uri, in_reading_order

@@ -14,7 +14,7 @@ from decant_batch.archive.model import ContainerKind
 from decant_batch.archive.pagecache import forget, forget_file
 from decant_batch.errors import ArchiveDamaged
 
-_BLOCK_NBYTES = 1 << 20
+_BLOCK_NBYTES = 256 << 10
 
 
 class FolderContainer(Container):
@@ -34,7 +34,7 @@ class FolderContainer(Container):
             return file.read()
 
     def get_parts(self, key: str) -> Iterator[bytes]:
-        """Bytes of the key's file in blocks of a mebibyte; see ``get``."""
+        """Bytes of the key's file in blocks; see ``get``."""
         with self._opened(key) as file:
             while block := file.read(_BLOCK_NBYTES):
                 yield block

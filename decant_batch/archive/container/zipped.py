@@ -13,13 +13,13 @@ from typing import IO
 
 from decant_batch.archive.container import records
 from decant_batch.archive.container.base import Container
-from decant_batch.archive.container.directory import Directory
+from decant_batch.archive.container.directory import NewDirectory, StoredDirectory
 from decant_batch.archive.container.records import Entry
 from decant_batch.archive.model import ContainerKind
 from decant_batch.archive.pagecache import Trail, forget_file
 from decant_batch.errors import ArchiveDamaged
 
-_BLOCK_NBYTES = 1 << 20
+_BLOCK_NBYTES = 256 << 10
 
 
 class ZipWriter(Container):
@@ -30,7 +30,7 @@ class ZipWriter(Container):
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: IO[bytes] = path.open("xb")
-        self._directory = Directory()
+        self._directory = NewDirectory()
         self._offset = 0
         self._trail = Trail(self._file.fileno())
 
@@ -141,20 +141,28 @@ class ReadZip(Container, ABC):
 class ZipReader(ReadZip):
     """A zip of our own form, opened for reading."""
 
-    def __init__(self, path: Path, file: IO[bytes], directory: Directory) -> None:
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
         super().__init__(path, file)
-        self._directory = directory
+        size = file.seek(0, os.SEEK_END)
+        place = max(0, size - records.END_NBYTES)
+        count, start, nbytes = records.parsed_end(self._read(place, records.END_NBYTES))
+        if start + nbytes != place:
+            raise ValueError(f"{size - start - nbytes} bytes behind the directory")
+        self._directory = StoredDirectory(
+            lambda at, most: self._read(start + at, min(most, nbytes - at)),
+            nbytes=nbytes,
+            count=count,
+            end=start,
+        )
 
     @classmethod
     def opened(cls, path: Path) -> ZipReader | None:
         """The zip at ``path``; None where it is not of our form, bit for bit."""
-        with contextlib.ExitStack() as stack:
-            file = stack.enter_context(path.open("rb"))
-            directory = _directory_of(file)
-            if directory is None:
-                return None
+        with contextlib.ExitStack() as stack, contextlib.suppress(ValueError):
+            found = cls(path, stack.enter_context(path.open("rb")))
             stack.pop_all()
-            return cls(path, file, directory)
+            return found
+        return None
 
     def get(self, key: str) -> bytes:
         """Value of ``key``, its CRC checked."""
@@ -165,7 +173,7 @@ class ZipReader(ReadZip):
         return value
 
     def get_parts(self, key: str) -> Iterator[bytes]:
-        """Value of ``key`` in blocks of a mebibyte; its CRC is checked after the last."""
+        """Value of ``key`` in blocks; its CRC is checked after the last."""
         entry, place = self._entry(key)
         crc, end = 0, place + entry.nbytes
         while place < end:
@@ -182,7 +190,10 @@ class ZipReader(ReadZip):
 
     def _entry(self, key: str) -> tuple[Entry, int]:
         """The entry of ``key``, and the offset of its data."""
-        entry = self._directory.find(key)
+        try:
+            entry = self._directory.find(key)
+        except ValueError as error:  # it is not what it was when it was opened
+            raise self._damaged(key) from error
         header = records.local_header(key, entry)
         if self._read(entry.offset, len(header)) != header:
             raise self._damaged(key)
@@ -201,17 +212,3 @@ class ZipReader(ReadZip):
         return ArchiveDamaged(
             f"{self.path}: entry {key}: its bytes are not those that were written (CRC)"
         )
-
-
-def _directory_of(file: IO[bytes]) -> Directory | None:
-    """The directory of a zip of our form, all of whose entries lie before it."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - records.END_NBYTES))
-    try:
-        count, start, nbytes = records.parsed_end(file.read())
-        if start + nbytes + records.END_NBYTES != size:
-            return None
-        file.seek(start)
-        return Directory.parsed(bytearray(file.read(nbytes)), count, start)
-    except ValueError:
-        return None

@@ -202,7 +202,7 @@ MEMBERS = """
         member.identity, member.bundle, member.sha256, member.nbytes,
         member.size = source.size AND member.mtime_ns = source.mtime_ns
     FROM member JOIN source ON source.id = member.source
-    WHERE member.series = ? AND member.run = ?"""
+    WHERE member.series = ? AND member.run = ? ORDER BY source.relpath"""
 STAGE = "UPDATE series SET staging = :staging WHERE stem = :stem"
 STAGINGS = """
     SELECT staging FROM series WHERE staging IS NOT NULL AND NOT EXISTS (

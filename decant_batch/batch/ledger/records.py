@@ -146,9 +146,8 @@ class Records:
     def series(self, number: int) -> Enrolled:
         """Return one series with the members that this run met."""
         with explained(self.path), snapshot(self._connection):
-            return rows.enrolled(
-                self._one(queries.SERIES, number), self._all(queries.MEMBERS, number, self.run)
-            )
+            members = self._connection.execute(queries.MEMBERS, (number, self.run))
+            return rows.enrolled(self._one(queries.SERIES, number), members)
 
     def series_of(self, stem: str) -> Enrolled:
         """Return the series whose archive has this path without suffix."""

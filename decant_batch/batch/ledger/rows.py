@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from decant_batch.archive.many import Many
 from decant_batch.archive.model import Mode, Reason
 from decant_batch.batch.ledger.database import name_of
 from decant_batch.batch.model import (
@@ -182,7 +183,7 @@ def attempt(row: Row) -> Attempt:
     )
 
 
-def enrolled(series: Row, members: Sequence[Row]) -> Enrolled:
+def enrolled(series: Row, members: Iterable[Row]) -> Enrolled:
     """Return rows of ``queries.SERIES`` and ``queries.MEMBERS`` as a value."""
     stem, axes, layout, staging = series
     return Enrolled(
@@ -190,7 +191,7 @@ def enrolled(series: Row, members: Sequence[Row]) -> Enrolled:
         axes=tuple(json.loads(axes)),
         layout=layout,
         staging=None if staging is None else name_of(staging),
-        members=tuple(map(_enrolled_member, members)),
+        members=Many(map(_enrolled_member, members)),
     )
 
 
