@@ -346,3 +346,48 @@ def test_channel_names_are_told(share: Share) -> None:
     archive = share.destination / "a.zarr.zip"
     attributes = json.loads(zipfile.ZipFile(archive).read(".zattrs"))
     assert [each["label"] for each in attributes["omero"]["channels"]] == ["DAPI", "FITC"]
+
+
+AUTO = "series: [{auto: true}]\n"
+
+
+def test_series_are_guessed_where_the_config_asks_for_it(share: Share) -> None:
+    share.grid("day 1/a")
+    share.add("plate_9.tif")
+    share.add("notes.tif")
+    share.write(AUTO)
+    summary = share.run()
+    share.check("day 1/a_t_z.tif.zarr.zip", "plate_9.tif.zarr.zip", "notes.tif.zarr.zip")
+    assert inspect(share.destination / "day 1/a_t_z.tif.zarr.zip").axes == ("t", "z", "y", "x")
+    assert summary.states["archived"].count == 8
+    assert share.run().settled.count == 8
+
+
+def test_a_guess_is_off_unless_asked_for(share: Share) -> None:
+    share.grid("a", times=2, slices=1)
+    share.write("")
+    share.run()
+    share.check("a_t000_z0.tif.zarr.zip", "a_t001_z0.tif.zarr.zip")
+
+
+def test_what_was_alone_becomes_a_series_with_its_second_member(share: Share) -> None:
+    share.add("a_1.tif")
+    share.write(AUTO)
+    share.run()
+    share.check("a_1.tif.zarr.zip")
+    share.add("a_2.tif", seed=1)
+    share.run()
+    assert share.archives() == ["a_.tif.zarr.zip", "a_1.tif.zarr.zip"]
+    assert inspect(share.destination / "a_.tif.zarr.zip").members == ("a_1.tif", "a_2.tif")
+
+
+def test_a_young_member_holds_a_guessed_series_back(share: Share) -> None:
+    share.grid("a", times=2, slices=1)
+    share.add("single_7.tif")
+    share.write(AUTO)
+    share.config.write_text(share.config.read_text().replace("settle: 0s", "settle: 1h"))
+    for path in share.source.iterdir():
+        os.utime(path, (1e9, 1e9))
+    (share.source / "a_t001_z0.tif").touch()
+    assert share.run().states["changing"].count == 2
+    assert share.archives() == ["single_7.tif.zarr.zip"]

@@ -169,11 +169,11 @@ class Flow:
     def _step(self) -> None:
         """Hand out steps of series, once the walk has ended and all members are known."""
         room = self.engine.workers * _PIECES_PER_WORKER
-        while self.tick.walk_ended and len(self.stepping) < room:
-            step = self.next_steps.popleft() if self.next_steps else self.steps.next()
-            if step is None:
+        while self.tick.walk_ended and len(self.stepping) < room and self._has_room():
+            if self.next_steps:
+                self._submit_step(self.next_steps.popleft())
+            elif not self._follow(self.steps.next()):
                 return
-            self._submit_step(step)
 
     def _submit_step(self, step: Step) -> int:
         token = next(self.numbers)
@@ -184,11 +184,15 @@ class Flow:
         return token
 
     def _stepped(self, step: Step, result: SeriesSurvey | Outcome) -> None:
-        follows = self.steps.take(step.series, result)
+        self._follow(self.steps.take(step.series, result))
+
+    def _follow(self, follows: Step | list[Source] | None) -> bool:
+        """Take up what follows a step of a series; False where nothing does."""
         if isinstance(follows, Step):
             self.next_steps.append(follows)
         elif follows is not None:
-            self.unsettled.extend(follows)
+            self._take_up(follows)
+        return follows is not None
 
     def _record_series(self, result: SeriesOutcome) -> None:
         """Record what became of a series, of each member the same."""
@@ -241,7 +245,6 @@ class Flow:
         unsettled = self._unsettled(sources) if sources else []
         members = self.steps.enroll(sources)
         alone = [each for each in unsettled if each.relpath not in members]
-        young = [each for each in alone if is_young(each, self.config.settle)]
         self.tick = replace(
             self.tick,
             found_count=self.tick.found_count + len(sources),
@@ -252,8 +255,15 @@ class Flow:
             - total_nbytes(unsettled),
             failed_count=self.tick.failed_count + len(troubles),
         )
-        self._record([verdicts.young(source) for source in young])
-        self.unsettled.extend(each for each in alone if not is_young(each, self.config.settle))
+        self._take_up(alone)
+
+    def _take_up(self, sources: Iterable[Source]) -> None:
+        """Have sources surveyed; what may still be written is left for another run."""
+        for source in sources:
+            if is_young(source, self.config.settle):
+                self._record([verdicts.young(source)])
+            else:
+                self.unsettled.append(source)
 
     def _unsettled(self, sources: list[Source]) -> list[Source]:
         stands = partial(publish.stands, self.roots)

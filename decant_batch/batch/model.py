@@ -25,6 +25,12 @@ FailureClass = Literal[
 
 # How members of a series are kept: in one shared array, each on its own, or as it can be had.
 SeriesLayout = Literal["auto", "consolidated", "nested"]
+# How it is known that sources are one series.
+Found = Literal[
+    "declared",  # a rule in the config says so
+    "guessed",  # their names look like it, and the config asks for guesses
+    "told",  # the files themselves say so
+]
 
 # Why a run that was interrupted stopped.
 INTERRUPTED = "interrupted"
@@ -76,6 +82,7 @@ class Placed:
     layout: SeriesLayout
     values: tuple[str, ...]
     identity: tuple[str, ...] = ()
+    found: Found = "declared"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +112,7 @@ class Series:
     own: Parts = ()
     labels: tuple[str, ...] = ()
     problem: str = ""
+    found: Found = "declared"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +137,7 @@ class Enrolled:
     stem: str
     axes: tuple[str, ...]
     layout: SeriesLayout
+    found: Found
     staging: str | None
     members: Sequence[EnrolledMember]
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from decant_batch.batch.guess import Guess
 from decant_batch.batch.model import Arranged, Placed, SeriesLayout
 
 # The order in which axes stand where a rule does not say: slowest first.
@@ -29,6 +30,20 @@ class Rule:
     axes: tuple[str, ...]
     archive: str | None
     layout: SeriesLayout
+
+    def place(self, relpath: str) -> Placed | None:
+        """The series that a source belongs to by this rule, and its values there."""
+        found = self.match.fullmatch(relpath)
+        if found is None or any(found[axis] is None for axis in self.axes):
+            return None
+        groups = self.match.groupindex
+        return Placed(
+            stem=_stem(found, self),
+            axes=self.axes,
+            layout=self.layout,
+            values=tuple(found[axis] for axis in self.axes),
+            identity=tuple(found[name] or "" for name in groups if name not in self.axes),
+        )
 
 
 def rule(match: str, axes: Sequence[str] | None, archive: str | None, layout: SeriesLayout) -> Rule:
@@ -60,21 +75,9 @@ def rule(match: str, axes: Sequence[str] | None, archive: str | None, layout: Se
     return Rule(match=pattern, axes=chosen, archive=archive, layout=layout)
 
 
-def place(relpath: str, rules: Sequence[Rule]) -> Placed | None:
+def place(relpath: str, rules: Sequence[Rule | Guess]) -> Placed | None:
     """The series that a source belongs to by the first rule that matches, and its values there."""
-    for each in rules:
-        found = each.match.fullmatch(relpath)
-        if found is not None and all(found[axis] is not None for axis in each.axes):
-            return Placed(
-                stem=_stem(found, each),
-                axes=each.axes,
-                layout=each.layout,
-                values=tuple(found[axis] for axis in each.axes),
-                identity=tuple(
-                    found[name] or "" for name in each.match.groupindex if name not in each.axes
-                ),
-            )
-    return None
+    return next(filter(None, (each.place(relpath) for each in rules)), None)
 
 
 def _stem(found: re.Match[str], each: Rule) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 from decant_batch.archive.many import Many
 from decant_batch.archive.series import bundle_name
 from decant_batch.batch import plan, publish, series, task
+from decant_batch.batch.guess import Guess
 from decant_batch.batch.ledger import Ledger
 from decant_batch.batch.model import (
     Closing,
@@ -71,7 +72,7 @@ class Steps:
     terms: Terms
     settle_s: float
     label: str
-    rules: Sequence[Rule]
+    rules: Sequence[Rule | Guess]
     numbers: Iterator[int]
     record: Callable[[SeriesOutcome], None]
     waiting: Iterator[int] | None = None
@@ -86,9 +87,10 @@ class Steps:
             self.ledger.enroll(members)
         return {source.relpath for source, _ in members}
 
-    def next(self) -> Step | None:
+    def next(self) -> Step | list[Source] | None:
         """The survey of the next series that has work left; None where there is none left.
 
+        A source that is alone in what was taken for a series comes back, to be packed alone.
         Call it when the walk has ended: before that, members may be missing.
         """
         if self.waiting is None:
@@ -96,6 +98,8 @@ class Steps:
         for number in self.waiting:
             enrolled = self.ledger.series(number)
             found = _series(enrolled)
+            if found.found != "declared" and len(found.members) == 1:
+                return list(found.members)
             problem = _refusal(enrolled, found) or self._young(found)
             if problem is None:
                 return self._step(found, task.survey_series, found)
@@ -211,6 +215,7 @@ def _series(enrolled: Enrolled) -> Series:
         own=tuple(zip(enrolled.axes, arranged.lengths, strict=True)),
         labels=arranged.labels,
         problem=arranged.problem,
+        found=enrolled.found,
     )
 
 

@@ -18,6 +18,7 @@ from decant_batch.archive.model import Pyramid, Recipe
 from decant_batch.batch import config as config_package
 from decant_batch.batch.config import Cluster, Config, Usable, load, model, usable
 from decant_batch.batch.config.quantities import duration, size
+from decant_batch.batch.guess import Guess
 from decant_batch.errors import UsageError
 
 Load = Callable[..., Config]
@@ -111,6 +112,11 @@ def test_a_pyramid_that_cannot_be_is_refused(loaded: Load, text: str) -> None:
     assert "archive.pyramid" in _refusal(loaded, f"archive: {{pyramid: {text}}}")
 
 
+@pytest.mark.parametrize("text", ["series: auto\n", "series: [{auto: true}]\n"])
+def test_guesses_are_asked_for(loaded: Load, text: str) -> None:
+    assert loaded(text).rules == (Guess(),)
+
+
 def test_a_config_is_a_value(loaded: Load) -> None:
     config = loaded("")
 
@@ -182,6 +188,10 @@ def test_json_holds_everything_resolved_even_names_that_are_not_utf8(loaded: Loa
         ("cluster: {memory: 8G}\n", 3, "cluster.memory: '8G' is not a size; write it like 8GiB"),
         ("archive: {threads: many}\n", 3, "archive.threads: 'many' will not do"),
         ("ledger: 5\n", 3, "ledger: 5 is not a path"),
+        ("series: [{layout: auto}]\n", 3, "match is missing; write it, or `auto: true`"),
+        ("series:\n- {auto: true, axes: [t]}\n", 4, "takes no match, axes or archive"),
+        ("series:\n- {auto: 1}\n", 4, "auto: 1 will not do; write true or false"),
+        ("series: guess\n", 3, "series: 'guess' is not a list"),
         ("source: /a\n", 3, "'source' is given twice, first in line 1"),
     ],
 )

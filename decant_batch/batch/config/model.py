@@ -27,6 +27,7 @@ from decant_batch.archive.model import ContainerKind, Method, Pyramid, Recipe
 from decant_batch.batch import series
 from decant_batch.batch.config.machine import usable
 from decant_batch.batch.config.quantities import duration, size
+from decant_batch.batch.guess import Guess
 from decant_batch.batch.model import SeriesLayout
 from decant_batch.batch.series import Rule
 
@@ -169,9 +170,13 @@ class Levels(Section):
 
 
 class SeriesRule(Section):
-    """Sources that are one series: ``match`` on their path, and which of its groups are axes."""
+    """Sources that are one series: ``match`` on their path, and which of its groups are axes.
 
-    match: str
+    Or ``auto: true``: those whose names differ in numbers only.
+    """
+
+    match: str | None = None
+    auto: StrictBool = False
     axes: tuple[str, ...] | None = None
     archive: str | None = None
     layout: SeriesLayout = "auto"
@@ -181,9 +186,20 @@ class SeriesRule(Section):
         self.rule()
         return self
 
-    def rule(self) -> Rule:
+    def rule(self) -> Rule | Guess:
         """The rule, compiled."""
+        if self.auto:
+            if (self.match, self.axes, self.archive) != (None, None, None):
+                raise ValueError("auto: true takes no match, axes or archive; write two rules")
+            return Guess(layout=self.layout)
+        if self.match is None:
+            raise ValueError("match is missing; write it, or `auto: true` to have series guessed")
         return series.rule(self.match, self.axes, self.archive, self.layout)
+
+
+def _rules(raw: object) -> object:
+    """The rules; ``series: auto`` is short for the one that guesses."""
+    return [{"auto": True}] if raw == "auto" else raw
 
 
 class Archive(Section):
@@ -233,7 +249,7 @@ class Config(Section):
     litter: StrictBool = False
     others: Literal["report", "verbatim"] = "report"
     settle: Seconds = 600.0
-    series: tuple[SeriesRule, ...] = ()
+    series: Annotated[tuple[SeriesRule, ...], BeforeValidator(_rules)] = ()
     archive: Archive = Field(default_factory=Archive)
     cluster: Cluster = Field(default_factory=Cluster)
 
@@ -266,7 +282,7 @@ class Config(Section):
         return self
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> tuple[Rule | Guess, ...]:
         """Which sources are series; the first that matches counts."""
         return tuple(each.rule() for each in self.series)
 

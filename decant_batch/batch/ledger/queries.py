@@ -184,8 +184,9 @@ WARN = """
 
 # Series and their members.
 ENROLL_SERIES = """
-    INSERT INTO series (stem, axes, layout) VALUES (:stem, :axes, :layout)
-    ON CONFLICT (stem) DO UPDATE SET axes = excluded.axes, layout = excluded.layout"""
+    INSERT INTO series (stem, axes, layout, found) VALUES (:stem, :axes, :layout, :found)
+    ON CONFLICT (stem) DO UPDATE SET axes = excluded.axes, layout = excluded.layout,
+        found = excluded.found"""
 ENROLL = """
     INSERT INTO member (source, series, run, place, identity)
     SELECT source.id, series.id, :run, :place, :identity FROM source, series
@@ -196,7 +197,7 @@ OPEN_SERIES = """
     SELECT member.series FROM member JOIN source ON source.id = member.source
     WHERE member.run = ? AND source.state <> 'archived' GROUP BY member.series
     ORDER BY member.series"""
-SERIES = "SELECT stem, axes, layout, staging FROM series WHERE id = ?"
+SERIES = "SELECT stem, axes, layout, found, staging FROM series WHERE id = ?"
 MEMBERS = """
     SELECT source.relpath, source.size, source.mtime_ns, source.mode, member.place,
         member.identity, member.bundle, member.sha256, member.nbytes,

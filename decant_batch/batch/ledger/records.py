@@ -346,6 +346,7 @@ def enrolled(source: Source, placed: Placed) -> dict[str, object]:
         "stem": sql_name(placed.stem),
         "axes": json.dumps(placed.axes),
         "layout": placed.layout,
+        "found": placed.found,
         "place": json.dumps(placed.values),
         "identity": json.dumps(placed.identity),
     }

@@ -185,11 +185,12 @@ def attempt(row: Row) -> Attempt:
 
 def enrolled(series: Row, members: Iterable[Row]) -> Enrolled:
     """Return rows of ``queries.SERIES`` and ``queries.MEMBERS`` as a value."""
-    stem, axes, layout, staging = series
+    stem, axes, layout, found, staging = series
     return Enrolled(
         stem=name_of(stem),
         axes=tuple(json.loads(axes)),
         layout=layout,
+        found=found,
         staging=None if staging is None else name_of(staging),
         members=Many(map(_enrolled_member, members)),
     )

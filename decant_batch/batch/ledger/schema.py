@@ -161,6 +161,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             nbytes INTEGER)""",
         "CREATE INDEX member_series ON member (series, run)",
     ),
+    ("ALTER TABLE series ADD COLUMN found TEXT NOT NULL DEFAULT 'declared'",),
 )
 
 
